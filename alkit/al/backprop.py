@@ -30,6 +30,8 @@ class BPModel(nn.Module):
         clip: largest norm of all gradients together; None for no limit.
     """
 
+    head = None  # of layers that train by themselves
+
     def __init__(
         self,
         blocks: Iterable[nn.Module],
@@ -88,16 +90,9 @@ class BPModel(nn.Module):
         return y
 
     def loss(self, x: Any, y: Tensor, key: tuple[int, int] | None = None) -> Tensor:
-        """Return the loss of a batch, a scalar with its graph; y as the loss takes it.
-
-        Args:
-            key: see `forward`.
-        """
-        scores = self(x, key)
-        drawn = (
-            nullcontext() if key is None else noise_of_loss(self.loss_fn, key[0], "loss", key[1])
-        )
-        with drawn:
+        """Return the loss of a batch, a scalar with its graph; y as the loss takes it."""
+        scores, loss = self(x, key), self.loss_fn
+        with nullcontext() if key is None else noise_of_loss(loss, key[0], "loss", key[1]):
             y = tree.to_device(y, next(tree.tensors(scores)).device)
             return compared(self.loss_fn, scores, y)
 

@@ -5,7 +5,7 @@
 B batch, T tokens, D features, C, H, W image, K width of the label code.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ from alkit.base import tree
 from alkit.models.traced import Block
 
 Pool = Callable[[Any], Tensor]
+# how modules are drawn before they go where their block is: whatever the caller's defaults are
+DRAWN: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "none": nn.Identity,
     "relu": nn.ReLU,
@@ -38,17 +40,17 @@ def pool(s: Any) -> Tensor:
     x, *others = tree.tensors(s)
     if x.dim() == 2:
         return x
+    if x.dim() == 3 and _masked(x, others):
+        weights = others[0].unsqueeze(2).to(x.dtype)
+        return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
     if x.dim() == 3:
-        if _masked(x, others):
-            weights = others[0].unsqueeze(2).to(x.dtype)
-            return (x * weights).sum(1) / weights.sum(1).clamp(min=1)
         return x.mean(1)
     if x.dim() == 4:
         return F.adaptive_avg_pool2d(x, 2).flatten(1)
     raise ValueError(f"no pooling for a tensor of shape {tuple(x.shape)}: give pool= of your own")
 
 
-def _masked(x: Tensor, others: Sequence[Tensor]) -> bool:
+def _masked(x: Tensor, others: list[Tensor]) -> bool:
     return bool(others) and others[0].dtype == torch.bool and others[0].shape == x.shape[:2]
 
 
@@ -95,17 +97,6 @@ def flat(s: Any) -> Tensor:
     return x.mean(1) if x.dim() == 3 else x.flatten(1)
 
 
-def activation(name: str) -> nn.Module:
-    """Return a new module of that name.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    if name not in ACTIVATIONS:
-        raise ValueError(f"no activation {name!r}; there are {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[name]()
-
-
 class Pooled(nn.Module):
     """Pooling, then a module on the features: a bridge, or the head of a BP twin."""
 
@@ -118,8 +109,8 @@ class Pooled(nn.Module):
         return self.body(self.pool(s))
 
 
-class _BearsOne(nn.Module):
-    """Use the running statistics where a channel has one value, which has no spread.
+class BearsOne(nn.Module):
+    """A batch norm that uses running statistics where a channel has one value, without spread.
 
     A bridge is ours, so it may not ask for larger batches than the user's network does.
     """
@@ -132,11 +123,7 @@ class _BearsOne(nn.Module):
         return super().forward(x)
 
 
-class Norm1d(_BearsOne, nn.BatchNorm1d):
-    """Batch norm of rows (B, D)."""
-
-
-class Norm2d(_BearsOne, nn.BatchNorm2d):
+class Norm2d(BearsOne, nn.BatchNorm2d):
     """Batch norm of pictures (B, C, H, W)."""
 
 
@@ -150,10 +137,10 @@ class ConvPool(nn.Module):
 
     def __init__(self, channels: int, width: int, size: int) -> None:
         super().__init__()
-        self.grid = min(size, GRID)
+        self.grid, stride = min(size, GRID), 2 if size > 2 else 1
         self.body = nn.Sequential(
-            nn.Conv2d(channels, width, 3, 2 if size > 2 else 1, padding=1, bias=False),
-            Norm2d(width),
+            nn.Conv2d(channels, width, 3, stride, padding=1, bias=False, **DRAWN),
+            Norm2d(width, **DRAWN),
             nn.ReLU(),
             nn.AdaptiveAvgPool2d(2),
             nn.Flatten(),

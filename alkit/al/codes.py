@@ -1,4 +1,4 @@
-"""Labels as codes: one row a class, shared by all samples of the class.
+"""Labels as codes: one row a class, shared by all samples of the class; a loss on all of them.
 
     one-hot y (B, C)  ->  Codes(rows (C, C), index (B,))  --g-->  Codes(rows (C, K), index (B,))
 
@@ -9,9 +9,11 @@ rows repeat, up to rounding. It also shows the codes of *all* classes to losses 
 C classes, K width of the code, B batch size.
 """
 
-from typing import NamedTuple
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.base.seeds import generator_for
@@ -32,10 +34,7 @@ class Codes(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # tuples have a method of that name
 
     def of(self, rows: Tensor) -> Tensor:
-        """Return for each sample what `rows` (C, .) has for its class, or the mean by its shares.
-
-        The code of a soft label is the mixture of its classes' codes.
-        """
+        """Return what `rows` (C, .) has for the class of each sample, or the mean by its shares."""
         return self.index @ rows if self.index.is_floating_point() else rows[self.index]
 
     def gathered(self) -> Tensor:
@@ -70,23 +69,19 @@ def class_codes(target: Tensor | Codes) -> Codes:
         return target
     if isinstance(shared(target), Tensor) and are_shares(target):
         raise ValueError(
-            "these rows look like soft labels, and this loss compares with the codes of all"
-            " classes: give alkit.al.codes.shared(y, soft=True), as ALModel does"
+            "soft labels, of which each would be a class to this loss: give"
+            " alkit.al.codes.shared(y, soft=True), as ALModel does"
         )
     return Codes(*torch.unique(target, dim=0, return_inverse=True))
 
 
 def code_table(num_classes: int, code_dim: int, seed: int = 0) -> Tensor:
-    """Return fixed codes of length 1, float (C, K): orthonormal if C <= K, else random directions.
-
-    A function of its arguments alone.
-    """
-    if num_classes < 1 or code_dim < 1:
-        raise ValueError(f"{num_classes} classes and codes {code_dim} wide: give 1 or more of each")
+    """Return fixed codes of length 1, (C, K): orthonormal if C <= K, else random directions."""
     generator = generator_for("codes", seed, num_classes, code_dim)
-    directions = torch.randn(num_classes, code_dim, generator=generator)
+    shape, dtype = (num_classes, code_dim), torch.float32
+    directions = torch.randn(shape, generator=generator, dtype=dtype, device="cpu")
     if num_classes > code_dim:
-        return nn.functional.normalize(directions, dim=1)
+        return F.normalize(directions, dim=1)
     return torch.linalg.qr(directions.T)[0].T.contiguous()
 
 
@@ -97,6 +92,7 @@ class FixedEncoder(nn.Module):
         super().__init__()
         self.table: Tensor
         self.register_buffer("table", table_CK)
+        self.in_features = len(table_CK)
 
     def forward(self, y: Tensor) -> Tensor:
         """Return the code of each row."""
@@ -104,10 +100,7 @@ class FixedEncoder(nn.Module):
 
 
 class FixedDecoder(nn.Module):
-    """Its h: similarity to every class's code, (., K) -> (., C).
-
-    Codes have length 1, so the largest score is that of the nearest code; with orthonormal codes
-    this is the exact inverse.
+    """Its h: similarity to every class's code, (., K) -> (., C), largest at the nearest code.
 
     Args:
         scale: factor of the scores; that of the associated loss makes them its logits' size.
@@ -122,3 +115,48 @@ class FixedDecoder(nn.Module):
     def forward(self, code: Tensor) -> Tensor:
         """Return a score a class."""
         return self.scale * (code @ self.table.T)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Cross-entropy over similarities between the bridge's output and the codes of all classes.
+
+    Mean squared error asks the bridge to hit a point: where codes lie near each other, as those of
+    an untrained label encoder do, it is small before anything is learned. A contrast asks which
+    class's code is nearest, and does not fade with the distance between codes.
+
+    Similarity is scale x cosine, or the plain product with `cosine=False`. Called with (m, target):
+    m (B, K), target `Codes` or rows (B, K), whose distinct rows then count as the classes.
+
+    Args:
+        scale: factor of the similarities, the inverse of a temperature.
+        smoothing: label smoothing, the share of the target spread over all classes.
+        centred: take the mean of all classes' codes off first. Learned codes begin with most of
+            their length in common, which no bridge can tell classes by.
+    """
+
+    scale: float = 10.0
+    _: KW_ONLY
+    cosine: bool = True
+    smoothing: float = 0.0
+    centred: bool = False
+    takes_codes: ClassVar = True  # give it Codes where there are any, not a gathered row a sample
+
+    def __call__(self, m: Tensor, target: Tensor | Codes) -> Tensor:
+        """Return the mean over the batch, a scalar."""
+        codes = class_codes(target)
+        scores_BC = self.scores(m, codes.rows)
+        return F.cross_entropy(scores_BC, codes.index, label_smoothing=self.smoothing)
+
+    def scores(self, m: Tensor, rows: Tensor) -> Tensor:
+        """Return the similarities (B, C) of m (B, K) with the codes of all classes, rows (C, K)."""
+        if self.centred:
+            rows = rows - rows.mean(0)
+        if self.cosine:
+            m, rows = F.normalize(m, dim=1), F.normalize(rows, dim=1)
+        return self.scale * (m @ rows.T)
+
+
+def takes_codes(loss: object) -> bool:
+    """Say whether a loss wants `Codes` of all classes, instead of a row a sample."""
+    return getattr(loss, "takes_codes", False)

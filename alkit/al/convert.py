@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,11 +11,12 @@ from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
 from alkit.al.bridges import (
+    ACTIVATIONS,
+    DRAWN,
     ConvPool,
     Pool,
     Pooled,
     UnitLength,
-    activation,
     flat,
     over_all,
     over_positions,
@@ -26,7 +28,6 @@ from alkit.al.layers import AE, AL, ENC, Loss
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIRST_LOSSES, Recipe, find_recipe
 from alkit.base import tree
-from alkit.base.arguments import given
 from alkit.engine.caller import as_ever
 from alkit.engine.modes import layout_kept
 from alkit.engine.optimizers import adam
@@ -57,62 +58,42 @@ def to_al(
     layers, on detached features.
 
     Args:
-        blocks: modules, each taking what the one before returns, or an `nn.Sequential` of them;
-            used as they are, not copied.
+        blocks: modules, each taking what the one before returns; used as they are, not copied.
         num_classes: C, 2 or more; 1 only for numbers to predict, with a recipe of squared errors.
-        sample: a batch that the first block takes; two samples are enough. It is run once, in
-            evaluation mode, so buffers don't change.
-        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`. By default
-            codes are learned from labels alone; those of "coupled" also from inputs: on pictures
-            they want a head, as reading by the nearest code costs accuracy (notebook 08); on texts
-            they are read as well, or better, by the nearest code (notebook 06).
-        code_dim: K, the width of the label code; the recipe's by default.
-        lr: a number or {"enc": ..., "ae": ...}; the recipe's by default.
-        pool: reduces a block's output to (B, D), one for all blocks or one a block; the recipe's
-            by default.
-        loss: of the head; the recipe's by default.
-        read: where scores come from: "head" by default where there is one, or "code", as in the
-            publication and with its recipe.
+        sample: two samples that the first block takes, run once in evaluation mode.
+        recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`, whose own
+            values are what is not given here. By default codes are learned from labels alone; those
+            of "coupled" also from inputs: on pictures they want a head, as reading by the nearest
+            code costs accuracy (notebook 08); on texts it does not (notebook 06).
+        code_dim: K, the width of the label code.
+        lr: a number or {"enc": ..., "ae": ...}.
+        pool: reduces a block's output to (B, D), one for all blocks or one a block.
+        loss: of the head.
+        read: where scores come from: "head" by default where there is one, or "code".
     Raises:
-        ValueError: no blocks, a recipe that does not suit one class, a pool that gives no rows, a
-            loss or `read="head"` without a head.
+        ValueError: a recipe that does not suit one class, a loss or `read="head"` without a head.
     """
     chosen = find_recipe(recipe, kind_of(sample))
     _check_classes(num_classes, chosen)
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
-    pairs = dry_run(_joined(blocks), sample)
-    top = pairs.pop()[0] if are_scores(pairs[-1][1], num_classes) else None
-    if not pairs:
-        raise ValueError(
-            "the network is one block, which gives the scores: there is none below it to train by a"
-            ' rule of its own. Give two blocks or more, as alkit.blocks cuts them, or method="bp"'
-        )
-    pools: list[Pool | None] = list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
+    groups = [nn.Sequential(*each) if each[1:] else each[0] for each in joined(blocks)]
+    pairs = dry_run(groups, sample)
+    top = [pairs.pop()[0]] if are_scores(pairs[-1][1], num_classes) else []
+    _check_parts(len(pairs), top, loss)
     if chosen.channels_last:
-        _innermost([block for block, _ in pairs], [] if top is None else [top], sample)
-    layers, width = [], num_classes
+        _innermost([block for block, _ in pairs], top, sample)
     rate, made = chosen.lr if lr is None else lr, optimizer or chosen.optimizer
-    for level, ((block, s), own_pool) in enumerate(_paired(pairs, pools)):
-        if own_pool is None and (found := pool_of(block, s)) in (over_positions, over_all):
-            own_pool = found
-        like = next((t for t in tree.tensors(s) if t.is_floating_point()), torch.zeros(()))
-        with torch.device("cpu"):  # draws are the same whatever the caller's default is
-            b, ae = bridge(chosen, s, own_pool).to(like), label_side(chosen, level, width).to(like)
-        enc = ENC(block, b, chosen.associated_loss())
+    layers, pools = [], list(pool) if isinstance(pool, Sequence) else [pool] * len(pairs)
+    for level, ((block, s), own_pool) in enumerate(zip(pairs, pools, strict=True)):
+        enc, ae = _halves(chosen, level, num_classes, block, s, own_pool)
         layers.append(AL(enc, ae, rate, made, coupled=chosen.coupled))
-        width = chosen.code_dim
-    if top is None and loss is not None:
-        raise ValueError(
-            "loss is given, and the last block gives no scores for it; layers' losses are the"
-            ' recipe\'s: give recipe="regression", "multi_label", ...'
-        )
-    head = None
-    if top is not None:
+    options: dict[str, Any] = {"read": read, "num_classes": num_classes}
+    if top:
         one = rate["enc"] if isinstance(rate, Mapping) else rate
-        head = BPModel([top], one, loss or FIRST_LOSSES[chosen.head], made, first=len(layers))
-        read = read or chosen.read
-    options: dict[str, Any] = {"head": head, "read": read, "num_classes": num_classes}
+        own = loss or FIRST_LOSSES[chosen.head]
+        options["head"] = BPModel(top, one, own, made, first=len(layers))
+        options["read"] = read or chosen.read
     model = ALModel(layers, label_shortcut=chosen.label_shortcut, **options)
     model.rule = "fixed_codes" if chosen.codes == "fixed" else ""
     return model
@@ -142,7 +123,7 @@ def to_bp(
     stack, last = [block for block, _ in pairs], pairs[-1][1]
     if head is None and not are_scores(last, num_classes):
         s, reduce = next(tree.tensors(last)), pool or pool_of(nn.ModuleList(stack), last)
-        head = Pooled(nn.Linear(_features(last, reduce), num_classes, device="cpu").to(s), reduce)
+        head = Pooled(nn.Linear(reduce(last).shape[1], num_classes, **DRAWN).to(s), reduce)
     stack += [] if head is None else [head]
     if channels_last:
         _innermost(stack, [], sample)
@@ -168,20 +149,39 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
     if num_classes < 1 or (num_classes == 1 and not squared):
         raise ValueError(
             f"num_classes is {num_classes}, and recipe {recipe.name!r} compares classes: give 2 or"
-            " more; for numbers to predict, and for one column of yes or no, give targets (B, 1)"
-            " and recipe='regression'"
+            " more, or for numbers to predict targets (B, 1) and recipe='regression'"
         )
 
 
-def _joined(blocks: Iterable[nn.Module]) -> list[nn.Module]:
-    """Return blocks with parameters, the others joined to those before."""
-    groups = joined(blocks)
-    return [group[0] if len(group) == 1 else nn.Sequential(*group) for group in groups]
+def _check_parts(layers: int, top: list[nn.Module], loss: Loss | None) -> None:
+    if not layers:
+        raise ValueError(
+            "the network is one block, which gives the scores, and none below it trains by itself:"
+            ' give two blocks or more, as alkit.blocks cuts them, or method="bp"'
+        )
+    if loss is not None and not top:
+        raise ValueError(
+            "loss is given, and the last block gives no scores for it; layers' losses are the"
+            ' recipe\'s: give recipe="regression", "multi_label", ...'
+        )
 
 
 def are_scores(output: Any, num_classes: int) -> bool:
     """Say whether an output is a row of scores a sample."""
     return isinstance(output, Tensor) and output.dim() == 2 and output.shape[1] == num_classes
+
+
+def _halves(
+    recipe: Recipe, level: int, classes: int, block: nn.Module, s: Any, pool: Pool | None
+) -> tuple[ENC, AE]:
+    """Return both sides of a layer, as they fit a block that gives s."""
+    if pool is None and (found := pool_of(block, s)) in (over_positions, over_all):
+        pool = found
+    width = recipe.code_dim if level else classes
+    b, ae = bridge(recipe, s, pool), label_side(recipe, level, width)
+    floats = (each for each in tree.tensors(s) if each.is_floating_point())
+    like = next(floats, torch.zeros((), **DRAWN))
+    return ENC(block, b.to(like), recipe.associated_loss()), ae.to(like)
 
 
 def bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
@@ -190,22 +190,22 @@ def bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
     if recipe.bridge == "conv" and x.dim() == 4 and pool_of_caller is None:
         # wider than the code that it makes, a bridge only costs time
         width = recipe.hidden or max(LEAST, min(x.shape[1], recipe.code_dim))
-        body = [nn.Linear(4 * width, recipe.code_dim), *_ending(recipe)]
+        body = [nn.Linear(4 * width, recipe.code_dim, **DRAWN), *_ending(recipe)]
         return nn.Sequential(ConvPool(x.shape[1], width, x.shape[2]), *body)
     reduce = pool_of_caller or (flat if recipe.bridge == "flat" else pool)
-    widths = [_features(s, reduce), recipe.code_dim]
+    widths = [reduce(s).shape[1], recipe.code_dim]
     if recipe.hidden and x.dim() == 4:
         widths.insert(1, recipe.hidden)
     body = []
-    for before, after in zip(widths, widths[1:], strict=False):
-        body += [nn.Linear(before, after), *_ending(recipe)]
+    for before, after in pairwise(widths):
+        body += [nn.Linear(before, after, **DRAWN), *_ending(recipe)]
     return Pooled(nn.Sequential(*body), reduce)
 
 
 def _ending(recipe: Recipe) -> list[nn.Module]:
-    if recipe.ending == "none":
-        return []
-    return [UnitLength() if recipe.ending == "unit" else activation(recipe.ending)]
+    if recipe.ending == "unit":
+        return [UnitLength()]
+    return [] if recipe.ending == "none" else [ACTIVATIONS[recipe.ending]()]
 
 
 def label_side(recipe: Recipe, level: int, width: int) -> AE:
@@ -216,31 +216,14 @@ def label_side(recipe: Recipe, level: int, width: int) -> AE:
     if recipe.codes == "fixed":
         table = code_table(width, recipe.code_dim)
         return AE(FixedEncoder(table), FixedDecoder(table, recipe.scale), loss)
-    g = nn.Sequential(nn.Linear(width, recipe.code_dim), activation(recipe.encoder))
-    decoder = recipe.decoders[min(level, 1)]
-    h = [nn.Linear(recipe.code_dim, width), *([] if decoder == "none" else [activation(decoder)])]
+    activation, decoder = ACTIVATIONS[recipe.encoder], recipe.decoders[min(level, 1)]
+    g = nn.Sequential(nn.Linear(width, recipe.code_dim, **DRAWN), activation())
+    h: list[nn.Module] = [nn.Linear(recipe.code_dim, width, **DRAWN)]
+    if decoder != "none":
+        h.append(ACTIVATIONS[decoder]())
     return AE(g, nn.Sequential(*h), loss)
-
-
-def _paired(pairs: list[tuple[nn.Module, Any]], pools: list[Pool | None]) -> Iterable[Any]:
-    if len(pools) != len(pairs):
-        raise ValueError(f"{len(pools)} pools for {len(pairs)} blocks: give one, or one a block")
-    return zip(pairs, pools, strict=True)
-
-
-def _features(s: Any, reduce: Pool) -> int:
-    features: Tensor = reduce(s)
-    if features.dim() != 2:
-        raise ValueError(f"pool gives {tuple(features.shape)}: wanted (B, D)")
-    return features.shape[1]
 
 
 def kind_of(sample: Any) -> str:
     """Say what a sample is; only pictures have four dimensions."""
-    first = next(tree.tensors(sample), None)
-    if first is None:
-        raise ValueError(
-            f"sample must be a batch that the first block takes, a tensor or a tuple of them, got"
-            f" {given(sample)}"
-        )
-    return "images" if first.dim() == 4 else "texts"
+    return "images" if next(tree.tensors(sample)).dim() == 4 else "texts"

@@ -1,26 +1,104 @@
-"""Associated learning, local rules and backprop behind `alkit.fit`."""
+"""Associated learning, local rules and backprop behind `alkit.fit`: settings, model and trainer."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from alkit.al.backprop import BPModel
+from alkit.al.bridges import Pool
 from alkit.al.convert import to_al, to_bp
+from alkit.al.layers import AE, dtype_of, label_rows
 from alkit.al.model import ALModel
-from alkit.al.rules import to_local
-from alkit.al.settings import Associated, Backprop, Local, Settings
-from alkit.al.train import check_method
-from alkit.al.trainer import Trainer
+from alkit.al.recipes import Recipe
+from alkit.al.rules import Rule, to_local
+from alkit.al.train import Trained, check_method, train_epoch
 from alkit.base.seeds import drawing_from, generator_for
+from alkit.data.given import Splits
 from alkit.data.labels import are_numbers, are_shares
-from alkit.engine.device import spread
+from alkit.engine.compiled import Compile, check_compile
+from alkit.engine.device import place, spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
+from alkit.engine.modes import evaluating
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.trainer import Record
+from alkit.engine.trainer import Trainer as Base
+
+TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant's is stalled
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of all of them.
+
+    Attributes:
+        pool: see `alkit.to_al`.
+        num_classes: scores of a head that is made, for a network without one.
+        compile: "steps", see `alkit.train_epoch`.
+    """
+
+    pool: Pool | Sequence[Pool] | None = None
+    num_classes: int | None = None
+    compile: Compile = False
+
+    def __post_init__(self) -> None:
+        check_compile(self.compile)
+
+    def making(self) -> dict[str, Any]:
+        """Return what makes a model of blocks, where it was given."""
+        others = ("num_classes", "compile", "cuts")
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {n: value for n, value in found.items() if value is not None and n not in others}
+
+
+@dataclass(frozen=True)
+class Associated(Settings):
+    """Of al, al_m, al_fm and al_pipeline.
+
+    Attributes:
+        recipe, code_dim, read: see `alkit.to_al`.
+        cuts: of the pipeline: the first layer of each worker but the first; by default workers are
+            free, and ranks hold as many layers each.
+    """
+
+    recipe: str | Recipe | None = None
+    code_dim: int | None = None
+    read: str | None = None
+    cuts: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Local(Settings):
+    """Of local and local_pipeline.
+
+    Attributes:
+        rule, read: see `alkit.to_local`.
+        cuts: as in `Associated`.
+    """
+
+    rule: str | Rule | None = None
+    read: str | None = None
+    cuts: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Backprop(Settings):
+    """Of bp.
+
+    Attributes:
+        head, channels_last: see `alkit.to_bp`.
+        clip: largest norm of all gradients together.
+    """
+
+    head: nn.Module | None = None
+    channels_last: bool | None = None
+    clip: float | None = None
+
 
 # what a method takes, and what makes a model of blocks; of other methods `Associated`, `to_al`
 TAKES: dict[str, type[Settings]] = {"bp": Backprop, "local": Local, "local_pipeline": Local}
@@ -34,56 +112,39 @@ def settings_of(method: str) -> type[Settings]:
 
 def fit(plan: Plan) -> Record:
     """Run what was asked: a model as it is, or blocks, of which one is made."""
-    if not plan.method.endswith("pipeline") and plan.on_ranks:
-        raise ValueError(
-            f"there are {plan.crew} ranks, and {plan.method} runs in one process: of its family"
-            " only the pipeline runs on ranks"
-        )
+    if plan.on_ranks and not plan.method.endswith("pipeline"):
+        said = f"there are {plan.crew} ranks, and {plan.method} runs in one process"
+        raise ValueError(f"{said}: of its family only the pipeline runs on ranks")
     with drawing_from(generator_for("made", plan.seed).get_state()):
         model = model_of(plan)  # what is added begins with weights of the seed
     return fit_on_ranks(_fit, model, plan)
 
 
 def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
-    own = settings_of(plan.method)(**plan.settings)
-    trainer = Trainer(
-        spread(model, plan.own_device),
-        plan.method,
-        workers=plan.workers,
-        threads=plan.threads,
-        executor=plan.executor,
-        seed=plan.seed,
-        cuts=getattr(own, "cuts", None),
-        compile=own.compile,
-    )
+    own, options = settings_of(plan.method)(**plan.settings), dict[str, Any]()
+    for name in ("workers", "threads", "executor", "seed"):
+        options[name] = getattr(plan, name)
+    options |= {"cuts": getattr(own, "cuts", None), "compile": own.compile}
+    trainer = Trainer(spread(model, plan.own_device), plan.method, options)
     identity: dict[str, Any] = {"threads": plan.threads}
     identity |= {"compile": own.compile} if own.compile else {}
     identity |= {"clip": model.clip} if isinstance(model, BPModel) and model.clip else {}
-    with _without_gradients(model):
-        return train_epochs(trainer, plan, group=meet(plan.executor, model), identity=identity)
-
-
-@contextmanager
-def _without_gradients(model: nn.Module) -> Iterator[None]:
-    """Leave no batch's gradients behind."""
     try:
-        yield
+        return train_epochs(trainer, plan, group=meet(plan.executor, model), identity=identity)
     finally:
-        for parameter in model.parameters():
-            parameter.grad = None
+        model.zero_grad(set_to_none=True)  # no batch's gradients stay behind
 
 
 def model_of(plan: Plan) -> ALModel | BPModel:
     """Return the model itself, or what is made of blocks."""
     kind = settings_of(plan.method)
-    own = kind(**plan.settings)
+    options, made = kind(**plan.settings).making(), MADE_BY.get(kind, to_al)
     if isinstance(plan.model, ALModel | BPModel):
         plan.refuse("loss", "optimizer", "lr", why="the model has its own")
-        if unused := own.making():
-            raise TypeError(f"{next(iter(unused))}= is for blocks, of which a model is made")
+        if options:
+            raise TypeError(f"{next(iter(options))}= is for blocks, of which a model is made")
         check_method(plan.model, plan.method)
         return plan.model
-    made, options = MADE_BY.get(kind, to_al), own.making()
     options |= {} if plan.lr is None else {"lr": plan.lr}
     options |= {} if plan.optimizer is None else {"optimizer": plan.optimizer}
     if made is not to_bp:
@@ -113,18 +174,14 @@ def _layered(plan: Plan, made: Callable[..., Any], options: dict[str, Any]) -> A
             " 'regression' and 'multi_label' predict numbers"
         )
     model: ALModel = made(plan.model, plan.classes, sample, loss=plan.loss, **options)
-    if isinstance(y, Tensor) and are_numbers(y) and model.head is not None:
-        _check_head(model.head.loss_fn)
-    return model
-
-
-def _check_head(loss: Any) -> None:
-    """Refuse class numbers where the head compares numbers."""
-    if loss in (F.mse_loss, F.binary_cross_entropy_with_logits):
+    head = None if model.head is None else model.head.loss_fn
+    numbers = head in (F.mse_loss, F.binary_cross_entropy_with_logits)
+    if numbers and isinstance(y, Tensor) and are_numbers(y):
         raise ValueError(
-            f"targets are class numbers, and this recipe's head compares numbers ({loss.__name__}):"
-            " give rows (B, D) of floats, or a recipe of classes, such as 'detached'"
+            "targets are class numbers, and this recipe's head compares numbers: give rows (B, D)"
+            " of floats, or a recipe of classes, such as 'detached'"
         )
+    return model
 
 
 def recipe_for(y: Any, loss: Any) -> str:
@@ -139,3 +196,86 @@ def of_numbers(y: Any, loss: Any) -> bool:
     if loss is None or not isinstance(y, Tensor) or not y.is_floating_point():
         return False
     return by_column(loss) or not (y.dim() == 2 and y.shape[1] > 1 and are_shares(y))
+
+
+@dataclass
+class Trainer(Base):
+    """A model, and how an epoch of it is run.
+
+    Args:
+        options: of `alkit.train_epoch`, such as workers and seed.
+    """
+
+    model: ALModel | BPModel
+    method: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The method and the seed."""
+        return f"{self.method}, seed {self.options.get('seed', 0)}"
+
+    @property
+    def loss(self) -> Callable[[Any, Tensor], Tensor]:
+        """The loss of backprop, or of the first level's autoencoder."""
+        if isinstance(self.model, ALModel) and self.model.read == "code":
+            return partial(_of_codes, model=self.model)
+        whole = self.model if isinstance(self.model, BPModel) else self.model.head
+        assert whole is not None
+        return whole.loss_fn
+
+    def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
+        """Train once on every batch."""
+        return train_epoch(self.model, batches, self.method, **self.options)
+
+    def row(self, trained: Trained) -> dict[str, float]:
+        """Return both losses of every layer, from 1, and the head's."""
+        row = {} if trained.head is None else {"head": trained.head.mean().item()}
+        per_layer = trained.losses.mean(0)
+        if per_layer.shape[1] == 2:
+            for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
+                row |= {f"associated_{at}": associated, f"autoencoder_{at}": autoencoder}
+        return row
+
+    def measure(self, data: Splits) -> dict[str, float]:
+        """Return how many label autoencoders are stalled."""
+        if isinstance(self.model, BPModel) or data.num_classes is None:
+            return {}
+        pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
+        return {"stalled": sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)}
+
+    def shown(self, trained: Trained) -> dict[str, float]:
+        """Return the mean of each kind of loss."""
+        means = trained.losses.mean((0, 1)).tolist()
+        names = ("associated", "autoencoder") if len(means) == 2 else ("loss",)
+        return dict(zip(names, means, strict=True))
+
+
+def _of_codes(scores: Tensor, y: Tensor, *, model: ALModel) -> Tensor:
+    own = model[0].ae
+    return own.loss_fn(scores, label_rows(y, own.g, model.num_classes))
+
+
+@torch.no_grad()
+def label_losses(autoencoders: Iterable[AE], num_classes: int) -> list[tuple[float, float]]:
+    """Return each label autoencoder's loss on all classes, and the least of one prediction for all.
+
+    Where these are near each other, codes hardly tell the classes apart. The least is known for
+    MSE, cross-entropy and BCE, and NaN for any other loss.
+    """
+    levels, found = [*autoencoders], list[tuple[float, float]]()
+    rows = torch.eye(num_classes, dtype=dtype_of(levels[0], torch.float32))
+    with evaluating(nn.ModuleList(levels)):
+        for ae in levels:
+            rows = place(rows, ae)
+            code, decoded = ae(rows)
+            mean = rows.mean(0, keepdim=True)
+            best = {
+                F.mse_loss: mean,
+                F.cross_entropy: mean.clamp(min=1e-12).log(),
+                F.binary_cross_entropy_with_logits: mean.clamp(1e-7, 1 - 1e-7).logit(),
+            }.get(ae.loss_fn, mean * float("nan"))
+            least = ae.loss_fn(best.expand_as(rows), rows)
+            found.append((ae.loss(decoded, rows).item(), least.item()))
+            rows = code
+    return found

@@ -13,8 +13,6 @@ Shapes: B batch, C classes, K width of the label code. s may be a tensor or a ne
 tensors (a mask or LSTM states beside the features); pooling to (B, ...) belongs to b.
 """
 
-import math
-import numbers
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Any
@@ -23,10 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.codes import Codes, class_codes
-from alkit.al.losses import plain_target, takes_codes
+from alkit.al.codes import Codes, class_codes, takes_codes
 from alkit.base import tree
-from alkit.base.arguments import given
+from alkit.base.arguments import check_real
 from alkit.data.labels import one_hot
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
@@ -35,17 +32,12 @@ from alkit.engine.steps import backward, step
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]
 GROUPS = ("enc", "ae")
-PATHS = ("f", "b", "h")
 
 
-def dtype_of(module: nn.Module, default: torch.dtype | None = None) -> torch.dtype:
-    """Return the dtype of a module's first floating-point parameter or buffer.
-
-    Args:
-        default: where it has none; torch's default.
-    """
+def dtype_of(module: nn.Module, default: torch.dtype) -> torch.dtype:
+    """Return the dtype of a module's first floating-point parameter or buffer, if it has one."""
     held = (t.dtype for t in chain(module.parameters(), module.buffers()) if t.is_floating_point())
-    return next(held, default or torch.get_default_dtype())
+    return next(held, default)
 
 
 class ENC(nn.Module):
@@ -53,14 +45,13 @@ class ENC(nn.Module):
 
     To override, subclass and keep this contract: `forward(x)` returns `(s, m)`, s for the next
     layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code; `loss(m,
-    target)` returns a scalar; the target arrives as rows (B, K) or as `Codes`, detached unless the
-    layer is coupled.
-    `inference` by letter calls `self.f` and `self.b`.
+    target)` returns a scalar, of a target as rows (B, K) or as `Codes`. `inference` by letter calls
+    `self.f` and `self.b`.
 
     Args:
         f: the backbone's own block.
         b: the bridge; takes whatever f returns.
-        loss: associated loss of (m, target); default mean squared error.
+        loss: associated loss of (m, target).
     """
 
     def __init__(
@@ -72,18 +63,20 @@ class ENC(nn.Module):
     def forward(self, x: Any) -> tuple[Any, Tensor]:
         """Return s = f(x) and m = b(s)."""
         before = _versions(x)
-        s = apply("f", self.f, x)
+        s = self.f(x)
         if _versions(x) != before:
             # detached tensors share storage: the layer below would back-propagate from wrong values
             raise RuntimeError(
                 "f changed its input in place, which the layer below still needs for its backward:"
                 " make the first operation of f out of place (nn.ReLU(inplace=False), say)"
             )
-        return s, apply("b", self.b, s)
+        return s, self.b(s)
 
     def loss(self, m: Tensor, target: Tensor | Codes) -> Tensor:
         """Return the associated loss, a scalar."""
-        return self.loss_fn(m, plain_target(self.loss_fn, target))
+        if isinstance(target, Codes) and not takes_codes(self.loss_fn):
+            target = target.gathered()
+        return self.loss_fn(m, target)
 
 
 class AE(nn.Module):
@@ -96,8 +89,8 @@ class AE(nn.Module):
     Args:
         g: label encoder, (B, C) or (B, K of the layer below) -> (B, K).
         h: its inverse.
-        loss: autoencoder loss of (r, y); default mean squared error. `F.cross_entropy` suits the
-            first layer, where y is one-hot and r are logits.
+        loss: autoencoder loss of (r, y); `F.cross_entropy` suits the first layer, where y is
+            one-hot and r are logits.
     """
 
     def __init__(
@@ -108,8 +101,8 @@ class AE(nn.Module):
 
     def forward(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return t = g(y) and r = h(t)."""
-        t = apply("g", self.g, y)
-        return t, apply("h", self.h, t)
+        t = self.g(y)
+        return t, self.h(t)
 
     def loss(self, r: Tensor, y: Tensor) -> Tensor:
         """Return the autoencoder loss, a scalar."""
@@ -149,19 +142,13 @@ class AL(nn.Module):
         coupled: bool = False,
     ) -> None:
         super().__init__()
-        for name, half, kind in (("enc", enc, ENC), ("ae", ae, AE)):
-            if not isinstance(half, kind):
-                raise TypeError(
-                    f"{name} must be an instance of {kind.__name__}, got {given(half)}:"
-                    f" AL(ENC(f, b), AE(g, h), lr=...)"
-                )
         self.enc, self.ae = enc, ae
-        self.lr = _pair(lr)
+        self.lr = {g: _rate(lr[g] if isinstance(lr, Mapping) else lr) for g in GROUPS}
         self.optimizer_factory, self.coupled = optimizer, coupled
         self.losses: tuple[Tensor, Tensor] | None = None
         self._ready = ""  # what may come next: backward, update or neither
         self._optimizers: dict[str, torch.optim.Optimizer | None] = {}
-        self._made_for: dict[str, list[nn.Parameter]] = {}  # its groups may hold them in any order
+        self._made_for: dict[str, set[nn.Parameter]] = {}
 
     def forward(self, x: Any, y: Tensor | Codes) -> tuple[Any, Tensor | Codes]:
         """Run both sides, keep the losses, and return detached s and t.
@@ -183,7 +170,6 @@ class AL(nn.Module):
         """Return what both sides compute with: detached, and labels in the form that they take."""
         if not isinstance(y, Codes):
             y = label_rows(y, self.ae.g)
-        _check_code(x, y)
         x, y = tree.detach(x), tree.detach(y)
         if not isinstance(y, Codes) and takes_codes(self.enc.loss_fn):
             y = class_codes(y)
@@ -214,41 +200,34 @@ class AL(nn.Module):
 
     @property
     def optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """The optimisers by group; made when first needed, and anew for a half that was
-        replaced."""
+        """The optimisers by group; made when first needed, and anew for what was replaced."""
         for group in GROUPS:
-            own = [p for p in getattr(self, group).parameters() if p.requires_grad]
-            if group in self._optimizers and _same(own, self._made_for[group]):
-                continue
-            named = getattr(self, group).named_parameters()
-            self._optimizers[group] = made(self.optimizer_factory, named, lr=self.lr[group])
-            self._made_for[group] = own
+            half = getattr(self, group)
+            own = {each for each in half.parameters() if each.requires_grad}
+            if self._made_for.get(group) != own:
+                named, rate = half.named_parameters(), self.lr[group]
+                self._optimizers[group] = made(self.optimizer_factory, named, lr=rate)
+                self._made_for[group] = own
         return self._optimizers
 
     def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
         """Set the learning rate of "enc" = {f, b}, "ae" = {g, h} or both."""
-        groups = [groups] if isinstance(groups, str) else list(groups)
-        if unknown := [group for group in groups if group not in GROUPS]:
-            raise ValueError(f"unknown groups {unknown}: give 'enc', 'ae' or both")
-        for group in groups:
-            self.lr[group] = _rate(lr)
+        for group in [groups] if isinstance(groups, str) else groups:
             for param_group in getattr(self.optimizers[group], "param_groups", ()):
-                param_group["lr"] = self.lr[group]
+                param_group["lr"] = _rate(lr)
+            self.lr[group] = _rate(lr)
 
     def loss(self) -> tuple[float, float]:
         """Return the last forward's losses as numbers: (associated, autoencoder)."""
-        if self.losses is None:
-            raise RuntimeError("no losses yet: call layer(x, y) first")
+        assert self.losses is not None  # call layer(x, y) first
         return self.losses[0].item(), self.losses[1].item()
 
     @torch.no_grad()
     def inference(self, x: Any, path: str) -> Any:
         """Apply f, b or h in evaluation mode, without gradient; the mode is restored."""
-        if path not in PATHS:
-            raise ValueError(f"path is {path!r}: give 'f', 'b' or 'h'")
-        function = self.ae.h if path == "h" else getattr(self.enc, path)
+        function = {"f": self.enc.f, "b": self.enc.b, "h": self.ae.h}[path]
         with evaluating(self):
-            return apply(path, function, x)
+            return function(x)
 
     def parameter_counts(self) -> dict[str, int]:
         """Return the number of parameters of f, b, g and h."""
@@ -277,29 +256,6 @@ def both(
     return losses, (tree.detach(s), tree.detach(target))
 
 
-def apply(name: str, function: Callable[[Any], Any], argument: Any) -> Any:
-    """Call f, b, g or h; a shape that doesn't fit is reported with the shape that was given."""
-    try:
-        return function(argument)
-    except RuntimeError as error:
-        text = str(error)
-        if not any(word in text for word in ("shape", "size", "channels", "dimension")):
-            raise
-        given = ", ".join(str(tuple(tensor.shape)) for tensor in tree.tensors(argument))
-        raise ValueError(f"{name} does not take an input of shape {given}: {text}") from error
-
-
-def _check_code(x: Any, y: Tensor | Codes) -> None:
-    rows, samples = (y.rows, y.index) if isinstance(y, Codes) else (y, y)
-    if not isinstance(rows, Tensor) or rows.dim() != 2 or not rows.dtype.is_floating_point:
-        raise ValueError(
-            f"y must be one-hot rows or a label code, float (B, C), got {given(y)}:"
-            " alkit.one_hot(labels, num_classes) makes it"
-        )
-    if tree.batch_size(x) != len(samples):
-        raise ValueError(f"x holds {tree.batch_size(x)} samples and y {len(samples)}")
-
-
 def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
     """Refuse an f whose weights would get no gradient: a layer's input needs none itself."""
     if not torch.is_grad_enabled() or any(each.requires_grad for each in tree.tensors(s)):
@@ -307,29 +263,13 @@ def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
         raise ValueError(
             "f has weights that learn, and its output no gradient for them: torch.utils.checkpoint"
-            " with use_reentrant=True makes none where the input needs none, as a layer's does not;"
-            " give use_reentrant=False"
+            " with use_reentrant=True makes none in a layer, give use_reentrant=False"
         )
 
 
-def _pair(lr: float | Mapping[str, float]) -> dict[str, float]:
-    if not isinstance(lr, Mapping):
-        return dict.fromkeys(GROUPS, _rate(lr))
-    if set(lr) != set(GROUPS):
-        raise ValueError(f"lr has the keys {sorted(lr)}: give one number, or 'enc' and 'ae'")
-    return {group: _rate(lr[group]) for group in GROUPS}
-
-
 def _rate(lr: float) -> float:
-    if isinstance(lr, bool) or not isinstance(lr, numbers.Real):
-        raise TypeError(f"lr must be a real number or {{'enc': ..., 'ae': ...}}, got {given(lr)}")
-    if not (math.isfinite(lr) and lr >= 0):
-        raise ValueError(f"lr is {lr}: it must be finite and not negative")
+    check_real("lr", lr, zero=True)
     return float(lr)
-
-
-def _same(one: list[nn.Parameter], other: list[nn.Parameter]) -> bool:
-    return list(map(id, one)) == list(map(id, other))
 
 
 def _versions(x: Any) -> list[int]:
@@ -347,36 +287,22 @@ def _count(function: Any) -> int:
 def label_rows(
     y: Tensor, label_side: nn.Module | Callable, num_classes: int | None = None
 ) -> Tensor:
-    """Return class numbers (B,) as one-hot rows of the label side's width and dtype.
-
-    Floats take its dtype, too; anything else passes as it is.
+    """Return class numbers (B,) as one-hot rows; floats take the label side's dtype.
 
     Args:
         num_classes: the width, if the label side does not show it.
-
     Raises:
         ValueError: a label out of range, or a label side that does not show its width.
     """
-    if not isinstance(y, Tensor):
-        return y
-    if y.dim() != 1 or y.is_floating_point():
-        if isinstance(label_side, nn.Module) and y.is_floating_point():
-            y = y.to(dtype_of(label_side, y.dtype))
-        return y
-    width = num_classes or _width_of(label_side)
-    if not width:
-        raise ValueError(
-            "y holds class numbers and g does not show how many classes there are: give one-hot"
-            " rows, alkit.one_hot(y, num_classes)"
-        )
-    rows = one_hot(y, width)
-    return rows.to(dtype_of(label_side)) if isinstance(label_side, nn.Module) else rows
-
-
-def _width_of(label_side: nn.Module | Callable) -> int | None:
-    for module in label_side.modules() if isinstance(label_side, nn.Module) else ():
-        table = getattr(module, "table", None)  # of fixed codes, (C, K)
-        width = getattr(module, "in_features", None) if table is None else len(table)
-        if width:
-            return int(width)
-    return None
+    parts = [*label_side.modules()] if isinstance(label_side, nn.Module) else []
+    if isinstance(y, Tensor) and y.dim() == 1 and not y.is_floating_point():
+        shown = (getattr(part, "in_features", 0) for part in parts)
+        if not (width := num_classes or next(filter(None, shown), 0)):
+            raise ValueError(
+                "y holds class numbers and g does not show how many classes there are: give one-hot"
+                " rows, alkit.one_hot(y, num_classes)"
+            )
+        y = one_hot(y, width)
+    if parts and isinstance(y, Tensor) and y.is_floating_point():
+        y = y.to(dtype_of(parts[0], y.dtype))
+    return y

@@ -7,10 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
-from alkit.al.codes import Codes, shared
-from alkit.al.layers import AL, apply, label_rows
-from alkit.al.losses import takes_codes
-from alkit.base.arguments import given
+from alkit.al.codes import Codes, shared, takes_codes
+from alkit.al.layers import AL, label_rows
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 from alkit.engine.steps import check_untied
@@ -49,8 +47,7 @@ class ALModel(nn.Module):
         self.read = read or ("code" if head is None else "head")
         self._check_read(self.read)
         self.layers = cast("Sequence[AL]", nn.ModuleList(layers))
-        _check_layers(self.layers)
-        self.layer_seconds: list[float] | None = None  # of a batch, measured in the last epoch
+        check_untied("layers", self.layers)
         # batches trained on: randomness goes on from here, also after loading a state dict
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
@@ -107,12 +104,12 @@ class ALModel(nn.Module):
         by_head = depth is None and read == "head"
         depth = depth or len(self)
         for index in range(depth):
-            x = apply("f", self.layers[index].enc.f, place(x, self.layers[index]))
+            x = self.layers[index].enc.f(place(x, self.layers[index]))
         if by_head and self.head is not None:
             return self.head(x)
-        code = apply("b", self.layers[depth - 1].enc.b, x)
+        code = self.layers[depth - 1].enc.b(x)
         for index in reversed(range(depth)):
-            code = apply("h", self.layers[index].ae.h, place(code, self.layers[index]))
+            code = self.layers[index].ae.h(place(code, self.layers[index]))
         return code
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
@@ -143,12 +140,3 @@ class ALModel(nn.Module):
         effective = sum(n["f"] for n in layers) + (head if self.read == "head" else decoding)
         total = sum(sum(n.values()) for n in layers) + head
         return {"effective": effective, "affiliated": total - effective, "total": total}
-
-
-def _check_layers(layers: Sequence[nn.Module]) -> None:
-    if not len(layers):
-        raise ValueError("an ALModel needs at least one AL layer")
-    for index, layer in enumerate(layers):
-        if not isinstance(layer, AL):
-            raise TypeError(f"layer {index} must be an AL layer, got {given(layer)}")
-    check_untied("layers", layers)

@@ -14,7 +14,7 @@ notebook 06. The head's first C columns are scores.
 A layer's label side has nothing to learn: labels stay one-hot, and what a loss compares beside
 scores stands in the columns after them, which one-hot codes `[eye | 0]` do not see.
 
-B batch, C classes, D features, K width of a code.
+B batch, C classes, K width of a code.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,11 +25,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Pool, Pooled
-from alkit.al.codes import FixedDecoder, FixedEncoder
+from alkit.al.bridges import DRAWN, Pool, Pooled
+from alkit.al.codes import Contrast, FixedDecoder, FixedEncoder
 from alkit.al.convert import kind_of, to_al
 from alkit.al.layers import AE, AL, Loss
-from alkit.al.losses import Contrast
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES
 from alkit.base import tree
@@ -68,9 +67,8 @@ def to_local(
         >>> alkit.to_local(blocks, num_classes=3, sample=torch.zeros(2, 8), rule="cosine").rule
         'cosine'
     """
-    if not callable(rule) and rule not in (*RULES, "fixed_codes"):
-        names = ", ".join((*RULES, "fixed_codes"))
-        raise ValueError(f"rule is {rule!r}: give {names}, or a function")
+    if not callable(rule) and rule not in (names := (*RULES, "fixed_codes")):
+        raise ValueError(f"rule is {rule!r}: give {', '.join(names)}, or a function")
     recipe = replace(FIXED_CODES[kind_of(sample)], smoothing=SMOOTHING)
     options: dict[str, Any] = {"lr": lr, "pool": pool, "optimizer": optimizer}
     model = to_al(blocks, num_classes, sample, recipe=recipe, loss=loss, read=read, **options)
@@ -98,27 +96,17 @@ def give_heads(model: ALModel, rule: str | Rule, classes: int, sample: Any) -> N
     model.rule = rule if isinstance(rule, str) else getattr(rule, "__name__", "a function")
 
 
-def smoothed(scores_BC: Tensor, y: Tensor) -> Tensor:
-    """Return the smoothed cross-entropy; y: class numbers or rows of shares (B, C)."""
-    return F.cross_entropy(scores_BC, y, label_smoothing=SMOOTHING)
-
-
 class CosineHead(nn.Module):
     """A free vector a class: (B, K) -> scale x cosine with each, (B, C)."""
 
     def __init__(self, classes: int, width: int, scale: float = 10.0) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.randn(classes, width, device="cpu") * width**-0.5)
+        self.table = nn.Parameter(torch.randn(classes, width, **DRAWN) * width**-0.5)
         self.scale = scale
 
     def forward(self, m_BK: Tensor) -> Tensor:
         """Return the scores."""
         return self.scale * (F.normalize(m_BK, dim=1) @ F.normalize(self.table, dim=1).T)
-
-
-def maps(s: Any) -> Tensor:
-    """Return a block's output as it is, without what stands beside it."""
-    return next(tree.tensors(s))
 
 
 def class_scores() -> Contrast:
@@ -128,25 +116,19 @@ def class_scores() -> Contrast:
 
 def linear_head(b: nn.Module, classes: int) -> nn.Module:
     """Return a bridge that ends in scores: its pooling, and one linear map."""
-    body = b.body if isinstance(b, Pooled) else b
-    assert isinstance(body, nn.Sequential)  # as `alkit.al.convert.bridge` makes it
+    body: Any = b.body if isinstance(b, Pooled) else b  # as `alkit.al.convert.bridge` makes it
     last = next(at for at in reversed(range(len(body))) if isinstance(body[at], nn.Linear))
-    body[last] = nn.Linear(cast(nn.Linear, body[last]).in_features, classes, device="cpu")
+    body[last] = nn.Linear(body[last].in_features, classes, **DRAWN)
     del body[last + 1 :]  # the ending of a code
     return b
 
 
-def _bridge_of(layer: AL) -> nn.Module:
-    assert isinstance(layer.enc.b, nn.Module)
-    return layer.enc.b
-
-
 def _linear(layer: AL, s: Any, classes: int) -> Made:
-    return linear_head(_bridge_of(layer), classes), class_scores()
+    return linear_head(cast("nn.Module", layer.enc.b), classes), class_scores()
 
 
 def _cosine(layer: AL, s: Any, classes: int) -> Made:
-    b = _bridge_of(layer)
+    b = cast("nn.Module", layer.enc.b)
     return nn.Sequential(b, CosineHead(classes, b(s).shape[1])), class_scores()
 
 

@@ -1,26 +1,33 @@
-"""What the engine runs: AL layers, whole models or single blocks, and the epoch they belong to.
+"""What the engine runs: AL layers, whole models or heads, and the epoch they belong to.
 
 A stage knows the mathematics of a forward, a backward and an update; the schedule decides when.
+
+as it is   F B U   three tasks, a hundred operators
+compiled   F . .   one call, after which backward and update have nothing left to do
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from alkit.al.backprop import BPModel
-from alkit.al.layers import AL
+from alkit.al.backprop import BPModel, compared
+from alkit.al.codes import Codes
+from alkit.al.layers import AL, both
 from alkit.al.model import ALModel
 from alkit.base import tree
 from alkit.data.pairs import as_pair
+from alkit.engine.compiled import Compile, Step
 from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.random import noise_of
-from alkit.engine.stage import Stage
 from alkit.engine.steps import LossLog, backward, check_reached, step
+
+_STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
 
 
 class Epoch:
@@ -28,8 +35,6 @@ class Epoch:
 
     Attributes:
         stages: one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
-        ran: what is run of them: themselves, or their compiled steps.
-        offset: batches of this epoch that ran in an earlier part.
         batches, samples: counted as they are fed.
     """
 
@@ -37,26 +42,17 @@ class Epoch:
         self,
         model: ALModel | BPModel,
         seed: int = 0,
-        check_finite: bool = True,
         ledgers: Sequence[Ledger] | None = None,
+        compile: Compile = False,
     ) -> None:
-        self.model, self.seed = model, seed
+        self.model, self.seed, self.ledgers = model, seed, ledgers
         self.first_batch = int(model.batches_trained)
-        self.offset = self.batches = self.samples = 0
-        if isinstance(model, BPModel):
-            self.stages: list[LayerStage | ModelStage] = [ModelStage(self, model)]
-        else:
-            self.stages = [LayerStage(self, layer, i) for i, layer in enumerate(model)]
-            if model.head is not None:
-                self.stages.append(ModelStage(self, model.head, len(model)))
-        self.by_stage = [
-            LossLog(partial(self._diverged, stage) if check_finite else None)
-            for stage in range(len(self.stages))
-        ]
-        self.ran: Sequence[Stage] = self.stages
+        self.batches = self.samples = 0
+        kind = WholeStage if compile else PartStage
+        self.stages = [kind(self, part, at) for at, part in enumerate(updating(model))]
+        self.by_stage = [LossLog(partial(self._diverged, at)) for at in range(len(self.stages))]
         if ledgers is not None and len(ledgers) != len(self.stages):
             raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
-        self.ledgers = ledgers
 
     def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, ...]]:
         """Pass the batches on with labels as the first stage takes them, and count.
@@ -67,36 +63,28 @@ class Epoch:
             x, y = as_pair(batch, number)
             self.batches += 1
             self.samples += tree.batch_size(x)
-            beside = () if self.head is None else (y,)
+            beside = () if self.model.head is None else (y,)
             yield x, self.model.label_input(y), *beside
-
-    @property
-    def head(self) -> BPModel | None:
-        """What stands on top of the layers."""
-        return None if isinstance(self.model, BPModel) else self.model.head
 
     def losses(self) -> Tensor:
         """Return what was noted, float (batches, stages, losses); raises if one is not finite."""
-        layers = self.by_stage[: len(self.by_stage) - (self.head is not None)]
+        layers = self.by_stage[: len(self.by_stage) - (self.model.head is not None)]
         return torch.stack([own.rows() for own in layers], dim=1)
 
     def head_losses(self) -> Tensor | None:
         """Return the losses of the head, float (batches,)."""
-        return None if self.head is None else self.by_stage[-1].rows()[:, 0]
+        return None if self.model.head is None else self.by_stage[-1].rows()[:, 0]
 
     def _diverged(self, stage: int, batch: int, column: int, value: float) -> FloatingPointError:
-        name = ("associated", "autoencoder")[column]
-        whole = isinstance(self.stages[stage], ModelStage)
-        which = "loss" if whole else f"{name} loss of layer {stage}"
-        which += " of the head" if whole and stage else ""
-        return FloatingPointError(
-            f"the {which} is {value} at batch {batch}: lower the learning rate, or look at this"
-            " batch"
-        )
+        which = f"{('associated', 'autoencoder')[column]} loss of layer {stage}"
+        if isinstance(self.stages[stage].part, BPModel):
+            which = "loss of the head" if stage else "loss"
+        advice = "lower the learning rate, or look at this batch"
+        return FloatingPointError(f"the {which} is {value} at batch {batch}: {advice}")
 
     def number(self, batch: int) -> int:
         """Return the number of a batch among all that the model was trained on."""
-        return self.first_batch + self.offset + batch
+        return self.first_batch + batch
 
     def counting(self, stage: int) -> AbstractContextManager[None]:
         """Let the stage's ledger count what a forward saves."""
@@ -115,56 +103,124 @@ def optimizers_of(part: AL | BPModel) -> Iterable[torch.optim.Optimizer | None]:
     return [part.optimizer] if isinstance(part, BPModel) else part.optimizers.values()
 
 
-class LayerStage:
-    """An AL layer as a stage."""
+class PartStage:
+    """An AL layer, a head above them (the last stage), or a whole model under backprop."""
 
-    def __init__(self, epoch: Epoch, layer: AL, index: int) -> None:
-        self.epoch, self.layer, self.index = epoch, layer, index
-        self.device = device_of(layer)
+    def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
+        self.epoch, self.part, self.index = epoch, part, index
+        self.device = device_of(part)
+        self.loss = torch.zeros(())  # of a head, or a whole model
+        if isinstance(part, BPModel):
+            beside(part.loss_fn, part)
 
-    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...]:
-        """Take (s, t) of the layer below, hand on the layer's own, and what else travels along."""
-        x, y, *beside = place(payload, self.layer)
-        epoch = self.epoch
-        noise = noise_of(self.layer, epoch.seed, self.index, epoch.number(batch))
-        with noise, epoch.counting(self.index):
-            handed_on = self.layer(x, y)
-        assert self.layer.losses is not None  # a forward leaves them
-        epoch.by_stage[self.index].note(torch.stack(self.layer.losses))
-        return *handed_on, *beside
+    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
+        """Take (s, t) of the layer below, hand on the layer's own, and what else travels along.
 
-    def backward(self, payload: None, batch: int, micro: int) -> None:
-        """Compute the gradients of the layer's two losses."""
-        self.layer.backward()
-
-    def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step the layer's optimisers."""
-        self.layer.update()
-
-
-class ModelStage:
-    """A whole model under backprop, as the only stage; or a head, as the last one."""
-
-    def __init__(self, epoch: Epoch, model: BPModel, index: int = 0) -> None:
-        self.epoch, self.model, self.index = epoch, model, index
-        self.loss = torch.zeros(())
-        self.device = device_of(model)
-        beside(model.loss_fn, model)
-
-    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> None:
-        """Take a batch, x first and y last, and keep its loss."""
-        key = self.epoch.seed, self.epoch.number(batch)
-        with self.epoch.counting(self.index):
-            self.loss = self.model.loss(payload[0], payload[-1], key=key)
-        self.epoch.by_stage[self.index].note(self.loss.view(1))
+        A head, or a whole model, takes the first and the last of these, and hands on nothing.
+        """
+        epoch, number = self.epoch, self.epoch.number(batch)
+        if isinstance(self.part, BPModel):
+            with epoch.counting(self.index):
+                self.loss = self.part.loss(payload[0], payload[-1], key=(epoch.seed, number))
+            epoch.by_stage[self.index].note(self.loss.view(1))
+            return None
+        x, y, *others = place(payload, self.part)
+        with noise_of(self.part, epoch.seed, self.index, number), epoch.counting(self.index):
+            handed_on = self.part(x, y)
+        assert self.part.losses is not None  # a forward leaves them
+        epoch.by_stage[self.index].note(torch.stack(self.part.losses))
+        return *handed_on, *others
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
-        """Back-propagate through all blocks."""
-        backward(self.model, [self.loss])
+        """Compute the gradients."""
+        if isinstance(self.part, AL):
+            self.part.backward()
+            return
+        backward(self.part, [self.loss])
         if not self.epoch.number(batch):
-            check_reached(self.model)
+            check_reached(self.part)
         self.loss = self.loss.detach()
 
     def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step the optimiser."""
-        step(self.model.optimizer, self.model.clip)
+        """Step the optimisers."""
+        if isinstance(self.part, AL):
+            self.part.update()
+        else:
+            step(self.part.optimizer, self.part.clip)
+
+
+class WholeStage(PartStage):
+    """A stage whose step is compiled, if that can be, and run in its forward."""
+
+    def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
+        super().__init__(epoch, part, index)
+        self.step, self.done = _step_of(part), False
+
+    def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
+        """Do what the stage's forward does, and if it is compiled all else of the step."""
+        x, y, *others = place(payload, self.part)
+        once_a_sample = not isinstance(y, Codes)
+        if isinstance(self.part, BPModel):
+            y = payload[-1]
+        elif not self.step.why:
+            x, y = self.part.taken(x, y)
+        found = None if self.step.why else self.step(x, y)
+        self.done = found is not None
+        if found is None:
+            return super().forward(payload, batch, micro)
+        losses, handed_on = found
+        self.epoch.by_stage[self.index].note(losses)
+        if isinstance(self.part, BPModel):
+            if not self.epoch.number(batch):
+                check_reached(self.part, {*map(id, self.step.learning.values())})
+            return None
+        self.part.losses = losses[0], losses[1]
+        s, t = handed_on
+        return s, t.gathered() if once_a_sample and isinstance(t, Codes) else t, *others
+
+    def backward(self, payload: None, batch: int, micro: int) -> None:
+        """Compute the gradients, if the forward has not."""
+        if not self.done:
+            super().backward(payload, batch, micro)
+
+    def update(self, payload: None, batch: int, micro: int) -> None:
+        """Step, if the forward has not."""
+        if not self.done:
+            super().update(payload, batch, micro)
+
+
+class _LayerLosses(nn.Module):
+    """The mathematics of an AL layer: its two losses, and s and t."""
+
+    def __init__(self, layer: AL) -> None:
+        super().__init__()
+        self.enc, self.ae, self.coupled = layer.enc, layer.ae, layer.coupled
+
+    def forward(self, x: Any, y: Tensor | Codes) -> Any:
+        return both(self.enc, self.ae, x, y, coupled=self.coupled)
+
+
+class _ModelLosses(nn.Module):
+    """The mathematics of backprop: the loss; nothing is handed on."""
+
+    def __init__(self, model: BPModel) -> None:
+        super().__init__()
+        self.blocks, self.loss_fn = model.blocks, model.loss_fn
+
+    def forward(self, x: Any, y: Tensor) -> Any:
+        for block in self.blocks:
+            x = block(x)
+        return (compared(self.loss_fn, x, y),), ()
+
+
+def _step_of(part: AL | BPModel) -> Step:
+    """Return a part's compiled step, the one of the epoch before if it is for these optimisers."""
+    optimizers, held = [*optimizers_of(part)], _STEPS.get(part)
+    if held is None or not held.stands(optimizers):
+        losses = _LayerLosses(part) if isinstance(part, AL) else _ModelLosses(part)
+        held = _STEPS[part] = Step(losses, optimizers)
+    if type(part).forward not in (AL.forward, BPModel.forward):
+        held.why = f"{type(part).__name__} has a forward of its own"
+    if getattr(part, "clip", None) is not None:
+        held.why = "gradients are clipped before a step"
+    return held

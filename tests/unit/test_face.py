@@ -23,7 +23,7 @@ FACE = {
     "one_hot": "labels num_classes",
     "launch": "function arguments ranks threads patience_s environment",
     "set_device": "model devices",
-    "train_epoch": "model batches mode workers threads cuts capacity seed check_finite executor",
+    "train_epoch": "model batches mode workers threads cuts capacity seed executor",
     "fit": "model train validation test method loss optimizer lr scheduler epochs batch_size",
     "evaluate": "model part depth batch_size",
     "AL.forward": "self x y",

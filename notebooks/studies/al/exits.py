@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from alkit.al.layers import apply
 from alkit.al.model import ALModel
 from alkit.data.parts import Part
 from alkit.engine.device import place
@@ -64,12 +63,17 @@ def scores(model: ALModel, part: Part, batch_size: int = 512) -> Tensor:
 def _all_exits(model: ALModel, x: Any) -> list[Tensor]:
     found = []
     for index, layer in enumerate(model):
-        x = apply("f", layer.enc.f, place(x, layer))
-        code = apply("b", layer.enc.b, x)
-        for below in reversed(range(index + 1)):
-            code = apply("h", model[below].ae.h, place(code, model[below]))
-        found.append(code)
+        x = layer.enc.f(place(x, layer))
+        found.append(_out(model, index, x))
     return found
+
+
+def _out(model: ALModel, index: int, code: Any) -> Any:
+    """Leave by the exit of a layer."""
+    code = model[index].enc.b(code)
+    for layer in reversed([*model][: index + 1]):
+        code = layer.ae.h(place(code, layer))
+    return code
 
 
 def entropies(scores_LNC: Tensor, temperatures: Sequence[float] | None = None) -> Tensor:
@@ -95,13 +99,7 @@ def leave(
     Args:
         threshold: share of the largest entropy, 0 to 1; 0 sends all to the last exit.
         costs_L: of leaving at each exit, as `costs` gives them.
-    Raises:
-        ValueError: a threshold outside 0 to 1, or another number of costs than exits.
     """
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold is {threshold}: give a share of the largest entropy, 0 to 1")
-    if len(costs_L) != len(scores_LNC):
-        raise ValueError(f"{len(costs_L)} costs for {len(scores_LNC)} exits: give one an exit")
     sure_LN = entropies(scores_LNC, temperatures) < threshold
     sure_LN[-1] = True
     at_N = sure_LN.to(torch.uint8).argmax(0)  # the first exit that is sure
@@ -155,11 +153,9 @@ def costs(model: ALModel, x: Any) -> list[float]:
     with evaluating(model):
         for index, layer in enumerate(model):
             with FlopCounterMode(display=False) as block:
-                x = apply("f", layer.enc.f, place(x, layer))
+                x = layer.enc.f(place(x, layer))
             with FlopCounterMode(display=False) as way_out:
-                code = apply("b", layer.enc.b, x)
-                for below in reversed(range(index + 1)):
-                    code = apply("h", model[below].ae.h, place(code, model[below]))
+                _out(model, index, x)
             own = way_out.get_total_flops()
             blocks += block.get_total_flops()
             total += block.get_total_flops() + own

@@ -4,8 +4,9 @@ What g and h learn depends on labels alone, so hours of a run can be foretold in
 published tiny ImageNet recipe sits at the constant prediction for sixteen epochs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pandas as pd
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from alkit.al.codes import Codes, shared
 from alkit.al.convert import label_side
-from alkit.al.label_side import levels_of
+from alkit.al.fit import TOLERANCE, label_losses
 from alkit.al.layers import AE
 from alkit.al.recipes import Recipe
 from alkit.base.seeds import generator_for
@@ -64,7 +65,6 @@ def train_labels(
     lr: Callable[[int], float] | float = 1e-3,
     seed: int = 0,
     until_right: bool = False,
-    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> pd.DataFrame:
     """Train label autoencoders on labels alone, each level on the detached code of the one below.
 
@@ -73,14 +73,14 @@ def train_labels(
         lr: learning rate, a number or a function of the epoch (from 0).
         until_right: end after the first epoch in which every level decodes all classes and none
             is stalled.
-    Returns: a row an epoch (from 1) and level, with the fields of `Level` and `stalled`.
+    Returns: a row an epoch (from 1) and level, see `levels_of`.
     """
     rate = lr if callable(lr) else lambda epoch: lr
     optimizers = [
         adam(own, rate(0)) if (own := [*ae.parameters()]) else None for ae in autoencoders
     ]
     rows = []
-    for epoch in progress(range(epochs)):
+    for epoch in range(epochs):
         for optimizer in filter(None, optimizers):
             optimizer.param_groups[0]["lr"] = rate(epoch)
         for labels in _label_batches(num_classes, steps, batch_size, seed, epoch):
@@ -88,10 +88,32 @@ def train_labels(
             assert isinstance(codes, Codes)  # as of all one-hot rows
             _step(autoencoders, optimizers, codes)
         levels = levels_of(autoencoders, num_classes)
-        rows += [{"epoch": epoch + 1, **vars(one), "stalled": one.stalled} for one in levels]
-        if until_right and all(one.right == 1 and not one.stalled for one in levels):
+        rows += [{"epoch": epoch + 1, **one} for one in levels]
+        if until_right and all(one["right"] == 1 and not one["stalled"] for one in levels):
             break
     return pd.DataFrame(rows)
+
+
+@torch.no_grad()
+def levels_of(autoencoders: Sequence[AE], num_classes: int) -> list[dict[str, Any]]:
+    """Look at every label autoencoder on all classes.
+
+    Returns: a row a level (from 1): loss, constant, the least loss of one prediction for all;
+        right, the share of classes that decode, down to the label, to themselves; spread, the sd
+        over the classes of what is encoded; stalled, whether it does no better than a constant.
+    """
+    found, rows = [], torch.eye(num_classes)
+    losses = label_losses(autoencoders, num_classes)
+    for number, (ae, (loss, constant)) in enumerate(zip(autoencoders, losses, strict=True), 1):
+        code = down = ae.g(rows)
+        for below in reversed(autoencoders[:number]):
+            down = below.h(down)
+        right = (down.argmax(1) == torch.arange(num_classes)).float().mean().item()
+        one = {"level": number, "loss": loss, "constant": constant, "right": right}
+        one |= {"spread": rows.std(0).mean().item(), "stalled": loss >= (1 - TOLERANCE) * constant}
+        found.append(one)
+        rows = code
+    return found
 
 
 def milestones(history: pd.DataFrame) -> pd.DataFrame:

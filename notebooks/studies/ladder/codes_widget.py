@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from alkit.al.codes import code_table
-from alkit.al.losses import Contrast
+from alkit.al.codes import Contrast, code_table
 from alkit.al.recipes import Recipe
 from alkit.base.seeds import generator_for
 from alkit.lab.viz import WIDE, colour

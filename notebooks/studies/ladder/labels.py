@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from alkit.al.codes import FixedDecoder, FixedEncoder
 from alkit.al.layers import AE, Loss
 from alkit.al.model import ALModel
-from alkit.al.rules import smoothed
 from alkit.base.seeds import generator_for
 from alkit.data.labels import one_hot
 from studies.al.label_training import train_labels
+from studies.ladder.rules import smoothed
 
 LABEL_EPOCHS, LABEL_STEPS = 100, 100  # the most, of labels alone, before a run
 # what DBpedia's ontology puts its 14 classes under: organisations, persons, means of

@@ -13,9 +13,9 @@ from torch import Tensor
 from alkit.al.backprop import BPModel
 from alkit.al.layers import AL
 from alkit.al.model import ALModel
-from alkit.al.rules import smoothed
 from alkit.engine.modes import evaluating
 from alkit.engine.random import random_from
+from studies.ladder.rules import smoothed
 
 
 class DeepSupervision(BPModel):

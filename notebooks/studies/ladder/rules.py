@@ -15,12 +15,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.al.bridges import Norm1d, Norm2d, Pooled, over_all, pool, pool_of
+from alkit.al.bridges import BearsOne, Norm2d, Pooled, over_all, pool, pool_of
 from alkit.al.codes import Codes
 from alkit.al.layers import AL
-from alkit.al.rules import Made, class_scores, maps, smoothed
+from alkit.al.rules import SMOOTHING, Made, class_scores
+from alkit.base import tree
 
 PREDSIM_FEATURES = 2048  # the most that the publication's local classifier sees
+
+
+def smoothed(scores_BC: Tensor, y: Tensor) -> Tensor:
+    """Return the smoothed cross-entropy; y: class numbers or rows of shares (B, C)."""
+    return F.cross_entropy(scores_BC, y, label_smoothing=SMOOTHING)
+
+
+def maps(s: Any) -> Tensor:
+    """Return a block's output as it is, without what stands beside it."""
+    return next(tree.tensors(s))
+
+
+class Norm1d(BearsOne, nn.BatchNorm1d):
+    """Batch norm of rows (B, D)."""
 
 
 def _check_pooling(layer: AL, s: Any) -> None:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
+from alkit.al.fit import Trainer
 from alkit.al.model import ALModel
-from alkit.al.trainer import Trainer
 from alkit.base.seeds import generator_for
 from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
@@ -134,7 +134,7 @@ def parts_of(data: DataSet) -> Splits:
 def _fit(model: Any, plan: Plan, *, narrow: bool) -> Record | None:
     """Train all epochs; None where a loss is not finite."""
     method = "bp" if isinstance(model, BPModel) else "local" if model.rule else "al"
-    trainer = Trainer(model, method, seed=plan.seed)
+    trainer = Trainer(model, method, {"seed": plan.seed})
     whole = replace(plan, scheduler=cosine(plan.epochs), progress=False)
     try:
         with torch.autocast("cpu", torch.bfloat16) if narrow else nullcontext():

@@ -24,11 +24,12 @@ from alkit.al.convert import bridge, to_al
 from alkit.al.layers import AL, ENC
 from alkit.al.model import ALModel
 from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
-from alkit.al.rules import SMOOTHING, Rule, give_heads, linear_head, smoothed
+from alkit.al.rules import SMOOTHING, Rule, give_heads, linear_head
 from alkit.base import tree
 from alkit.engine.modes import evaluating
 from studies.ladder import labels, rules
 from studies.ladder.models import DeepSupervision, NearestCode
+from studies.ladder.rules import smoothed
 
 HEADS: dict[str, str | Rule] = {name: "linear" for name in ("bp", "deep_supervision", "linear")}
 HEADS |= {"cosine": "cosine", "predsim": rules.predsim, "dgl": rules.dgl, "scpl": rules.scpl}

@@ -9,8 +9,15 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import AE, AL, ENC, ALModel, one_hot, to_al, train_epoch
-from alkit.al.codes import Codes, FixedDecoder, FixedEncoder, class_codes, code_table, shared
-from alkit.al.losses import Contrast, constant_prediction_loss
+from alkit.al.codes import (
+    Codes,
+    Contrast,
+    FixedDecoder,
+    FixedEncoder,
+    class_codes,
+    code_table,
+    shared,
+)
 from alkit.al.recipes import FIXED_CODES, find_recipe
 from alkit.al.rules import to_local
 from tests.helpers import CLASSES, WIDTH, dense_model, made_batches
@@ -76,8 +83,6 @@ def test_code_table():
     g, h = FixedEncoder(table), FixedDecoder(table, 10.0)
     assert torch.equal(h(g(torch.eye(200))).argmax(1), torch.arange(200))
     assert not list(g.parameters())
-    with pytest.raises(ValueError, match="0 classes"):
-        code_table(0, 8)
 
 
 def test_contrast_is_cross_entropy_over_cosines():
@@ -90,7 +95,6 @@ def test_contrast_is_cross_entropy_over_cosines():
         expected[centred] = F.cross_entropy(scores, index)
         torch.testing.assert_close(own(m, Codes(rows, index)), expected[centred])
         torch.testing.assert_close(own.scores(m, rows + 3.0 * centred), scores)
-        assert ("centred" in repr(own)) == centred
     # plain rows: the distinct ones are the classes
     torch.testing.assert_close(Contrast(7.0)(m, rows[index]), expected[False])
     assert class_codes(rows[index]).rows.shape == (3, 5)
@@ -119,21 +123,9 @@ def test_fixed_decoder_gives_the_logits_of_the_contrast():
     assert model[0].loss()[0] == pytest.approx(loss.item(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("classes", "loss"),
-    [(2, 0.25), (4, 0.1875), (10, 0.09), (14, 0.0663), (100, 0.0099), (200, 0.004975)],
-)
-def test_constant_prediction_loss(classes, loss):
-    assert constant_prediction_loss(classes) == pytest.approx(loss, abs=5e-5)
-    y = torch.eye(classes)
-    assert F.mse_loss(torch.full_like(y, 1 / classes), y).item() == pytest.approx(
-        constant_prediction_loss(classes)
-    )
-
-
 def test_an_al_layer_takes_codes_of_any_level():
     layer = AL(ENC(nn.Linear(2, 2), nn.Linear(2, 3)), AE(nn.Linear(4, 3), nn.Linear(3, 4)))
-    with pytest.raises(ValueError, match="x holds 2 samples and y 3"):
+    with pytest.raises(ValueError, match="the bridge gives"):
         layer(torch.zeros(2, 2), Codes(torch.eye(4), torch.zeros(3, dtype=torch.int64)))
     _, t = ALModel([layer])[0](torch.zeros(2, 2), Codes(torch.eye(4), torch.tensor([3, 3])))
     assert torch.equal(t.gathered()[0], t.rows[3])

@@ -146,9 +146,9 @@ REFUSED = [
         lambda: find_recipe("best", "images"),
         "recipe is 'best': give detached, coupled, original, mse",
     ),
-    (lambda: find_recipe("fixed_codes", "images"), "local_pipeline', rule='fixed_codes'"),
+    (lambda: find_recipe("fixed_codes", "images"), "method='local', rule='fixed_codes'"),
     (lambda: Recipe("mine", codes="some"), "codes is 'some'"),
-    (lambda: to_al(transformer(30), 3, SAMPLE, pool=[flat, pool]), "2 pools for 3 blocks"),
+    (lambda: to_al(transformer(30), 3, SAMPLE, pool=[flat, pool]), "shorter than argument 1"),
 ]
 
 

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from alkit import to_al, to_local
-from alkit.al import label_side
+from alkit import AE, to_al, to_local
+from alkit.al.fit import Trainer, label_losses
 from alkit.al.recipes import find_recipe
+from alkit.data.given import Splits
 from studies.al import label_training as labels
 from tests.helpers import differences
 from tests.unit.al.helpers import convnet
@@ -25,13 +27,14 @@ def _trained(recipe, classes=200, epochs=1, steps=60, levels=1, lr=1e-3):
 
 
 def test_constant_losses():
-    rows = torch.eye(10)
+    """What one prediction for all classes can have at best, by formula."""
     entropy = -(0.1 * math.log(0.1) + 0.9 * math.log(0.9))
-    assert label_side.constant_loss(F.mse_loss, rows) == pytest.approx(0.09)
-    assert label_side.constant_loss(F.cross_entropy, rows) == pytest.approx(math.log(10))
-    bce = label_side.constant_loss(F.binary_cross_entropy_with_logits, rows)
-    assert bce == pytest.approx(entropy, rel=1e-4)
-    assert math.isnan(label_side.constant_loss(F.l1_loss, rows))
+    expected = {F.mse_loss: 0.09, F.cross_entropy: math.log(10), F.l1_loss: math.nan}
+    expected |= {F.binary_cross_entropy_with_logits: entropy}
+    for loss, least in expected.items():
+        ((own, found),) = label_losses([AE(nn.Identity(), nn.Identity(), loss)], 10)
+        assert found == pytest.approx(least, rel=1e-4, nan_ok=True)
+        assert own == pytest.approx(loss(torch.eye(10), torch.eye(10)).item())
 
 
 def test_the_published_label_autoencoder_falls_to_the_constant_and_stays():
@@ -57,8 +60,8 @@ def test_the_cures_leave_the_constant_in_the_first_epoch(cure):
 
 def test_deeper_levels_see_less_of_the_classes():
     torch.manual_seed(0)
-    found = label_side.levels_of(labels.stack(ORIGINAL, 200, 4), 200)
-    spreads = [level.spread for level in found]
+    found = labels.levels_of(labels.stack(ORIGINAL, 200, 4), 200)
+    spreads = [level["spread"] for level in found]
     assert all(below > 4 * above for below, above in zip(spreads, spreads[1:], strict=False))
 
 
@@ -66,30 +69,24 @@ def _states(model):
     return {name: value.clone() for name, value in model.state_dict().items()}
 
 
-def test_the_detector_names_the_layers_and_changes_nothing():
+def _stalled(model):
+    return Trainer(model, "al").measure(Splits(None, None, None, num_classes=10))["stalled"]
+
+
+def test_the_detector_counts_layers_and_changes_nothing():
     sample = torch.zeros(2, 1, 8, 8)
     model = to_al(convnet(widths=(4, 4)), 10, sample, recipe="original")
     for layer in model:  # untrained biases are at 0.5, worse than the constant
         assert layer.ae.h[-1](torch.zeros(1)).item() == 0.5
-    model[0].ae.g = torch.nn.Sequential(model[0].ae.g, torch.nn.BatchNorm1d(700))
+    model[0].ae.g = nn.Sequential(model[0].ae.g, nn.BatchNorm1d(700))
     before, state = _states(model), torch.get_rng_state()
-    assert label_side.stalled(model, 10) == [1, 2]
+    assert _stalled(model) == 2
     assert not differences(before, _states(model))
     assert torch.equal(torch.get_rng_state(), state)
     assert model[0].ae.g.training
     frozen = to_local(convnet(widths=(4, 4)), 10, sample, rule="fixed_codes")
-    assert label_side.stalled(frozen, 10) == []
-
-
-def test_until_right_ends_when_all_classes_decode():
-    cure = replace(ORIGINAL, codes="fixed", first_loss="cross_entropy", code_dim=32)
-    options = {"epochs": 5, "steps": 2, "batch_size": 8}
-    one = labels.train_labels(labels.stack(cure, 10), 10, until_right=True, **options)
-    assert one.epoch.tolist() == [1]
-    assert len(labels.train_labels(labels.stack(cure, 10), 10, **options)) == 5
-    stuck = labels.stack(replace(ORIGINAL, code_dim=32), 10, levels=2)
-    both = labels.train_labels(stuck, 10, until_right=True, lr=1e-4, **options)
-    assert both.epoch.max() == 5
+    assert _stalled(frozen) == 0
+    assert _stalled(model.double()) == 2
 
 
 def test_until_right_waits_for_all_levels_and_does_not_change_the_run():

@@ -10,8 +10,7 @@ from torch import nn
 
 import alkit
 from alkit import AE, AL, ENC, ALModel, one_hot, to_al, to_bp, to_local, train_epoch
-from alkit.al.codes import Codes, shared
-from alkit.al.losses import Contrast
+from alkit.al.codes import Codes, Contrast, shared
 from alkit.al.recipes import find_recipe
 from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
 

@@ -227,7 +227,7 @@ REFUSED = [
     (lambda: alkit.fit(_rows(), (ROWS, torch.full((6, 3), 1 / 3)), method="local",
                        rule=rules.scpl, progress=False), "these labels are shares of classes"),
     (lambda: alkit.fit(_rows(), (ROWS, Y), method="al", recipe="fixed_codes", progress=False),
-     "give method='local_pipeline', rule='fixed_codes'"),
+     "or method='local', rule='fixed_codes'"),
 ]  # fmt: skip
 
 

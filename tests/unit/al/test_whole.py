@@ -14,7 +14,6 @@ from torch import nn
 
 import alkit
 from alkit.al.stages import Epoch, optimizers_of
-from alkit.al.whole import WholeStage
 from alkit.engine.compiled import NotCompiled, Step, _rule_of, compiling, without_lock
 from alkit.engine.run import run_single
 from alkit.schedule.task import al_pipeline
@@ -78,11 +77,10 @@ def test_random_interleavings_have_the_same_bits(orders):
             for held in optimizer.state.values():
                 for tensor in held.values():
                     tensor.zero_()
-        epoch = Epoch(model)
-        stages = [WholeStage(stage) for stage in epoch.stages]
+        epoch = Epoch(model, compile="steps")
         batches = [(X[a : a + 26], DATA[1][a : a + 26]) for a in range(0, 104, 26)]
-        order = al_pipeline(len(stages))
-        run_single(order, stages, epoch.counted(batches), choose=choose)
+        order = al_pipeline(len(epoch.stages))
+        run_single(order, epoch.stages, epoch.counted(batches), choose=choose)
         return torch.cat([each.double().flatten() for each in model.state_dict().values()])
 
     first = trained(None)

@@ -38,7 +38,7 @@ def _random_schedule(layers, rng):
 def _trained(layers, batches, seed, run=run_single, schedule=None, delayed=lambda stage: stage):
     """Return a model's state and losses after an epoch, by default of al on one thread."""
     model = dense_model(layers)
-    epoch = Epoch(model, seed, True)
+    epoch = Epoch(model, seed)
     stages = [delayed(stage) for stage in epoch.stages]
     run(schedule or schedules.al(layers), stages, batches)
     return state_of(model) | {"losses": epoch.losses()}
@@ -137,7 +137,7 @@ class _Failing:
 @pytest.mark.parametrize("kind", ["forward", "backward", "update"])
 @pytest.mark.parametrize("layer", range(3))
 def test_an_exception_of_any_worker_reaches_the_caller(mode, kind, layer):
-    epoch = Epoch(dense_model(3), 0, True)
+    epoch = Epoch(dense_model(3))
     epoch.stages[layer] = _Failing(epoch.stages[layer], kind, 2)
     left = iter(made_batches(50))
     with pytest.raises(ArithmeticError, match=f"injected into {kind} at batch 2") as caught:
@@ -249,7 +249,7 @@ def test_back_pressure(capacity, free):
             self.stage.update(payload, batch, micro)
             finished += 1
 
-    epoch = Epoch(dense_model(2), 0, True)
+    epoch = Epoch(dense_model(2))
     epoch.stages[1] = Slow(epoch.stages[1], random.Random(0), 0.0)
     schedule = schedules.al_pipeline(2, capacity=capacity)
     run_threads(schedules.free_workers(schedule, 2) if free else schedule, epoch.stages, batches())
@@ -259,7 +259,7 @@ def test_back_pressure(capacity, free):
 
 def test_the_mailbox_and_the_board_stay_small():
     schedule = schedules.al_pipeline(2)
-    epoch = Epoch(dense_model(2), 0, True)
+    epoch = Epoch(dense_model(2))
     run = Run(schedule, epoch.stages)
     for batch, pair in enumerate(made_batches(1) * 50):
         run.put(batch, pair)
