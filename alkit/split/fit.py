@@ -104,8 +104,6 @@ def _settings(plan: Plan, model: Whole) -> Settings:
     least = 2 if has_batch_norm(model) else 1
     fixed = {"method": plan.method, "devices": devices, "units": len(model), "least": least}
     own: Settings = changed(Settings, fixed | changes)
-    if own.rules.shared and plan.on_ranks:
-        raise ValueError(f"{own.method} has one tail for all devices: it trains in one process")
     if (own.profile or own.events) and not plan.on_ranks:
         raise ValueError("profile and events are for ranks: there are no machines to measure")
     if isinstance(plan.scheduler, EachBatch):

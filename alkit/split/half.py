@@ -74,7 +74,8 @@ class Half:
         self.units = nn.ModuleList(units)
         for unit in self.units:
             training(unit)
-        self.first, self.stage, self.is_last, self.seed = first, stage, is_last, seed
+        self.first, self.stage, self.is_last = first, stage, is_last
+        self.seed, self.device_number = seed, device
         self.returns = stage == 1 and first > 0
         self.optimizer = made(optimizer, self.units.named_parameters())
         self.inputs = Inputs(*self.units) if is_last else lambda x: x
@@ -82,11 +83,11 @@ class Half:
         self.loose = {name: own for name, own in self.units.named_buffers() if name not in kept}
         self.parts: Sequence[Any] = ()  # micro-batches of the open batch
         self.flights: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-        self.begin(0, device)
+        self.begin(0)
 
-    def begin(self, step: int, device: int) -> None:
-        """Begin a row of batches with a device's step."""
-        self.step, self.device_number = step, device
+    def begin(self, step: int) -> None:
+        """Begin a row of batches with this step."""
+        self.step = step
         self.losses, self.right = list[float](), 0
 
     def forward(self, payload: Any, batch: int, micro: int) -> tuple[Tensor, Tensor, float] | None:

@@ -1,10 +1,4 @@
-"""Devices and their tails in one process, round by round: who trains, and what becomes one.
-
-method      a round                                                                 averaged
-pipelearn   every pair of head and tail its own steps (so splitfed, fed, central)   everything
-split       one pair after the other; head and tail are handed on                   nothing
-splitfed2   one tail for all heads, step by step in an order drawn for each place   heads
-"""
+"""Devices and their tails in one process, round by round: each trains, and all become one."""
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from alkit.base.seeds import generator_for
 from alkit.engine.run import execute, run_single
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule
@@ -48,7 +41,7 @@ class Pairs:
     Attributes:
         state: of the whole network, after the last round.
         rounds: how many there are to be.
-        halves: by name, "head 0", "tail 0", ...; of devices that share a tail there is one.
+        halves: by name, "head 0", "tail 0", ...
         ticks: is asked for one more at every step; whoever counts steps may set it.
     """
 
@@ -68,7 +61,7 @@ class Pairs:
             whole, own = cut == len(units), {"seed": settings.seed, "device": at}
             head, tail = self.part(f"head {at}", units[:cut]), self.part(f"tail {at}", units[cut:])
             self.halves[f"head {at}"] = Half(head, make, is_last=whole, **own)
-            if not whole and (at == 0 or not settings.rules.shared):
+            if not whole:
                 about: dict[str, Any] = {"first": cut, "stage": 1, "is_last": True, **own}
                 self.halves[f"tail {at}"] = Half(tail, make, **about)
 
@@ -79,7 +72,7 @@ class Pairs:
 
     def pair(self, at: int) -> list[Half]:
         """Return a device's head and tail; only the head where it is the whole network."""
-        names = f"head {at}", f"tail {0 if self.settings.rules.shared else at}"
+        names = f"head {at}", f"tail {at}"
         return [self.halves[name] for name in names if name in self.halves]
 
     def moments(self) -> dict[str, Any]:
@@ -112,42 +105,25 @@ class Pairs:
         Raises:
             FloatingPointError: the training has diverged.
         """
-        steps, handed_on = self.steps(number), self.settings.rules.tail == "handed on"
-        made = Round({at: [] for at in steps}, self.sizes(number), dict.fromkeys(steps, 0))
-        seen = list[Timeline]()
-        for at in steps:
-            self.load(at)
-        for at, some in self.turns(number, steps):
-            if handed_on:
-                self.load(at)
-            seen.append(self.run(at, some, made))
-            if handed_on:
-                self.keep(self.state | self.trained(at))
-        if not handed_on:
-            self.average({at: self.trained(at) for at in steps}, made.sizes)
+        steps, made = self.steps(number), Round({}, self.sizes(number), {})
+        seen = [self.run(at, some, made) for at, some in steps.items()]
+        trained = {
+            at: {name: own for half in self.pair(at) for name, own in half.state().items()}
+            for at in steps
+        }
+        self.average(trained, made.sizes)
         return made._replace(timeline=Timeline.joined(seen))
 
-    def turns(self, number: int, steps: Mapping[int, range]) -> Iterator[tuple[int, range]]:
-        """Yield who trains which steps, one after the other."""
-        if self.settings.rules.tail != "drawn":
-            yield from steps.items()
-            return
-        for place in range(max(map(len, steps.values()))):
-            draw = generator_for(self.settings.seed, "turns", number, place)
-            for at in torch.randperm(self.settings.devices, generator=draw).tolist():
-                if place < len(steps.get(at, ())):
-                    yield at, steps[at][place : place + 1]
-
     def run(self, at: int, steps: range, made: Round) -> Timeline:
-        """Train some of a device's steps, and note what came out."""
+        """Train a device's steps, and note what came out."""
         own, threads = self.pair(at), self.settings.threads
         for half in own:
-            half.begin(steps.start, at)
+            half.load(self.state)
+            half.begin(steps.start)
         # of one micro-batch no two lanes work at the same time
         run = execute if self.settings.micro[at] > 1 else run_single
         found = run(self.schedule(at), own, self.batches(at, steps), threads=threads)
-        made.losses[at].extend(own[-1].losses)
-        made.right[at] += own[-1].right
+        made.losses[at], made.right[at] = own[-1].losses, own[-1].right
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
         renamed = (i._replace(resource=names[i.resource]) for i in found.intervals)
         return Timeline.of(renamed, names.values(), found.clock)
@@ -164,33 +140,18 @@ class Pairs:
             next(self.ticks, None)
             yield list(self.streams[at].step(step, self.settings.micro[at]))
 
-    def load(self, at: int) -> None:
-        """Let a device and its tail begin with `state`; optimisers keep their own."""
-        for half in self.pair(at):
-            half.load(self.state)
-
-    def trained(self, at: int) -> dict[str, Tensor]:
-        """Return a device's whole network."""
-        return {name: own for half in self.pair(at) for name, own in half.state().items()}
-
     def average(
         self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
     ) -> None:
-        """Put the mean over devices, weighted by their samples, into `state`."""
-        mean = average(list(states.values()), [sum(sizes[at]) for at in states])
-        if self.settings.rules.shared:  # all have the last one of theirs
-            mean |= self.halves["tail 0"].state()
-        self.keep(mean)
-
-    def keep(self, state: dict[str, Tensor]) -> None:
-        """Have a network's state in the place of the one before.
+        """Put the mean over devices, weighted by their samples, into `state`.
 
         Raises:
             FloatingPointError: what was finite is not any more.
         """
-        for name, own in state.items():
+        mean = average(list(states.values()), [sum(sizes[at]) for at in states])
+        for name, own in mean.items():
             if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite
                 raise FloatingPointError(
                     f"{name} is not finite: the training has diverged, lower lr"
                 )
-        self.state = state
+        self.state = mean

@@ -129,7 +129,7 @@ class RankPairs(Pairs):
         """Run this side's lanes of some steps; return what came out, and what all of them did."""
         pair, given = self.pair(at), self._batches(at, steps, side, channel)
         pair[side].load(self.state)
-        pair[side].begin(steps.start, at)
+        pair[side].begin(steps.start)
         run = _Side(self.schedule(at), pair, side, channel)
         # a link before a half, for it takes no time
         run.here(given, self.settings.threads, run.listen, lambda ready: ready - 1)

@@ -101,7 +101,7 @@ class Settings:
 
     @property
     def rules(self) -> Method:
-        """What the method allows, and where its tail is."""
+        """What the method allows."""
         return TABLE[self.method]
 
     def plain(self) -> dict[str, Any]:
@@ -125,19 +125,13 @@ class Settings:
                 raise ConfigError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
 
     def _check_cuts(self) -> None:
-        allowed, shared = self.rules.cuts(self.units), self.rules.shared
-        usual = min(1, len(allowed) - 1, self.units - shared)  # a shared tail has one unit at least
-        cuts = self.cuts or (allowed[usual],) * self.devices
+        allowed = self.rules.cuts(self.units)
+        cuts = self.cuts or (allowed[min(1, len(allowed) - 1)],) * self.devices
         object.__setattr__(self, "cuts", tuple(self.units if c == ALL else c for c in cuts))
         if bad := [cut for cut in self.cuts if cut not in allowed]:
             least, most = allowed[0], allowed[-1]
             said = f"{least} to {most}" if least < most else f"{least} for {self.method}"
             raise ConfigError(f"cut {bad[0]} of {self.units} units: give {said}")
-        if shared and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
-            raise ConfigError(
-                f"{self.method} has one tail, and a network is split once: give all devices one cut"
-                " below all units"
-            )
 
     def _each(self, values: int | Sequence[int]) -> tuple[int, ...]:
         """Return a value a device; a single one is for all."""

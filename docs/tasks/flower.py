@@ -60,13 +60,13 @@ def device(message: Message, context: Context) -> Message:
         half.load(message.content["weights"].to_torch_state_dict())
     act, number, sent = told["act"], told["number"], None
     for step in round_steps(SETTINGS, len(stream.y), number) if act == "round" else ():
-        half.begin(step, at)
+        half.begin(step)
         half.forward([*stream.step(step, 1)], 0, 0)
         half.backward(None, 0, 0)
         half.update(None, 0, 0)
     if act in ("forward", "backward"):  # the first leaves nothing, the second runs it again
         running = copy.deepcopy(half) if act == "forward" else half
-        running.begin(number, at)
+        running.begin(number)
         x, y, _ = running.forward([*stream.step(number, 1)], 0, 0)
         sent = {"x": x, "y": y}
     if act == "backward":
@@ -117,7 +117,7 @@ def main(grid: Grid, context: Context) -> None:
             first = {} if place else {"weights": [begun] * len(busy)}
             sent = ask(grid, "forward", now, near, **first)
             for at, step, (*_, act) in zip(busy, now, sent, strict=True):
-                tails[at].begin(step, at)
+                tails[at].begin(step)
                 tails[at].forward((act["x"], act["y"], 1.0), 0, 0)
                 gradients.append({"x": tails[at].backward(None, 0, 0)})
                 tails[at].update(None, 0, 0)

@@ -16,8 +16,7 @@ LAST = f"sim:{COUNT - 1}"
 OWN = {"sizes": (20, 14), "norm": "batch", "dropout": 0.4, "batch": 7}
 METHODS = {
     "fed": {"cut": 4},
-    "split": {"cut": 2},
-    "splitfed2": {"cut": 2},
+    "splitfed": {"cut": 2},
     "pipelearn": {"cut": (1, 3), "micro": 2},
 }
 
@@ -54,7 +53,7 @@ def test_halves_take_and_give_host_memory():
     assert {tensor.device.type for tensor in tree.tensors(given)} == {"cpu"}
 
 
-@pytest.mark.parametrize("method", ["split", "fed", "splitfed"])
+@pytest.mark.parametrize("method", ["fed", "splitfed"])
 def test_the_one_face(method, tmp_path):
     x, y = samples(40)
     parts = (x[:24], y[:24]), (x[24:32], y[24:32]), (x[32:], y[32:])

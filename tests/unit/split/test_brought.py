@@ -248,10 +248,9 @@ def test_another_run_s_checkpoint_is_refused(tmp_path, first, then, words):
 
 
 @pytest.mark.parametrize("every", [-1, 1, 0])
-@pytest.mark.parametrize("method", ["splitfed", "splitfed2", "split"])
-def test_a_run_that_goes_on_ends_in_the_bits_of_one(tmp_path, method, every):
+def test_a_run_that_goes_on_ends_in_the_bits_of_one(tmp_path, every):
     """Interrupted in its second round."""
-    whole = kept(tmp_path / "whole", epochs=2, method=method, aggregate_every=every)
+    whole = kept(tmp_path / "whole", epochs=2, aggregate_every=every)
 
     class Stop(Exception):
         pass
@@ -267,8 +266,8 @@ def test_a_run_that_goes_on_ends_in_the_bits_of_one(tmp_path, method, every):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Pairs, "round", failing(Pairs.round))
         with pytest.raises(Stop):
-            kept(tmp_path, epochs=2, method=method, aggregate_every=every)
-    again = kept(tmp_path, epochs=2, method=method, aggregate_every=every)
+            kept(tmp_path, epochs=2, aggregate_every=every)
+    again = kept(tmp_path, epochs=2, aggregate_every=every)
     pairs = zip(whole.model.parameters(), again.model.parameters(), strict=True)
     assert all(torch.equal(*pair) for pair in pairs)
     assert torch.equal(whole.losses, again.losses)
@@ -282,13 +281,12 @@ class Above(nn.Module):
         return (x > 0).long()
 
 
-@pytest.mark.parametrize("method", ["splitfed", "split"])
-def test_a_cut_after_whole_numbers_is_refused(method):
+def test_a_cut_after_whole_numbers_is_refused():
     model = nn.Sequential(Above(), nn.Embedding(2, 4), nn.Flatten(), nn.Linear(32, 3))
     with pytest.raises(ValueError, match=r"unit 0 gives torch.int64.*cut after a unit"):
-        fit(model, method=method)
+        fit(model)
     for cut in (0, 2):
-        fit(model, method=method, cuts=[cut])
+        fit(model, cuts=[cut])
 
 
 def test_equal_shares_leave_no_sample_out():
@@ -306,7 +304,7 @@ def jump(parameters, lr):
     return own
 
 
-@pytest.mark.parametrize("method", ["splitfed", "splitfed2", "split", "fed", "central"])
+@pytest.mark.parametrize("method", ["splitfed", "fed", "central"])
 def test_weights_that_are_no_numbers_are_no_result(method):
     with pytest.raises(FloatingPointError, match="diverged, lower lr"):
         fit(method=method, optimizer=jump, workers=1, batch_size=22)

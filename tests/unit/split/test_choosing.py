@@ -50,7 +50,6 @@ def test_the_profiler_chooses_for_every_device_and_a_run_that_goes_on_keeps_it(t
     [
         (SLOW, "no machines to measure"),
         ({"ranks": 3, "workers": 3}, "workers is 3 and there are 3 ranks"),
-        ({"ranks": 3, "method": "split"}, "trains in one process"),
         ({"ranks": 3, "profile": 1}, "uplink_mbit and downlink_mbit"),
     ],
 )

@@ -142,7 +142,13 @@ def test_processes_end_in_the_bits_of_threads(tmp_path):
     assert len(plain["rounds"]) == 2
     assert plain["config"]["model"] == "VGG5"
     left = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert left == ["events.csv", "model.safetensors", "results.csv", "results.json"]
+    assert left == [
+        ".server.pt.lock",
+        "events.csv",
+        "model.safetensors",
+        "results.csv",
+        "results.json",
+    ]
 
 
 def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path):
