@@ -14,13 +14,12 @@ import torch
 from torch import nn
 
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import cores
 from alkit.engine.group import Group
 from alkit.split.channel import Channel
-from alkit.split.planner import Workload, best, candidates
-from alkit.split.profile import Link, Machine, measure
+from alkit.split.planner import Workload, candidates
+from alkit.split.profile import Link, Unit, measure
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream, steps_an_epoch
+from alkit.split.stream import Stream
 
 
 def agreed(
@@ -38,51 +37,34 @@ def agreed(
         RanksDiffer: settings or labels differ.
     """
     text = torch.frombuffer(bytearray(json.dumps(settings.plain()).encode()), dtype=torch.uint8)
-    parts = {"settings": text, "labels": [own.y for own in streams]}
+    parts = {"settings": text, "labels": [each.y for each in streams]}
     group.check_equal(parts, when="before the first step ", advice="give all the same file or call")
-    if group.is_first:
-        channels = [Channel(1 + at, "uplink", 0) for at in range(settings.devices)]
-    else:
-        channels = [Channel(0, "downlink", 1)]
-    for each in channels:
-        each.meet(asks=group.is_first)
+    channels = [Channel(peer) for peer in (range(1, group.ranks) if group.is_first else [0])]
+    for channel in channels:
+        channel.meet()
     if settings.profile:
         [part] = streams[max(0, group.rank - 1)].step(0, 1)
         options: dict[str, Any] = {"repeats": settings.profile, "threads": settings.threads}
-        texts = group.gather(measure(units, part.x, part.y, **options).plain())
-        told = group.from_first(_chosen, settings, streams, texts, checkpoint)
-        settings = replace(settings, **json.loads(told))
+        profiles = group.gather(measure(units, part.x, part.y, **options))
+        choice = group.from_first(_choice, settings, streams, profiles, checkpoint)
+        settings = replace(settings, **choice)
     return settings, channels
 
 
-def _chosen(
+def _choice(
     settings: Settings,
     streams: Sequence[Stream],
-    texts: Sequence[str],
+    profiles: Sequence[Sequence[Unit]],
     checkpoint: str | Path | None,
-) -> str:
+) -> dict[str, Any]:
     """Choose for every device by the machines' profiles; a run that goes on keeps its choice."""
     if checkpoint is not None and Path(checkpoint).exists():
         before = checkpoints.load(checkpoint)["settings"]
-        return json.dumps({name: before[name] for name in ("cuts", "micro")})
-    server, *devices = map(Machine.read, texts)
+        return {name: before[name] for name in ("cuts", "micro")}
+    server, *devices = profiles
     link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
-    found = [
-        best(candidates(device, server, link, workload(settings, stream)))
+    best = [
+        candidates(device, server, link, Workload.of(settings, stream))[0]
         for device, stream in zip(devices, streams, strict=True)
     ]
-    return json.dumps({"cuts": [own.cut for own in found], "micro": [own.micro for own in found]})
-
-
-def workload(settings: Settings, stream: Stream) -> Workload:
-    """Return what a device has to train; the server's cores are shared by all tails."""
-    samples, every, [part] = len(stream.y), settings.aggregate_every, stream.step(0, 1)
-    an_epoch = {-1: 1.0, 0: 1.0 / settings.epochs}
-    return Workload(
-        min(settings.batch, samples),
-        samples,
-        input_bytes=part.x[0].numel() * part.x.element_size(),
-        averages=an_epoch.get(every) or steps_an_epoch(settings, samples) / every,
-        least=settings.least,
-        contention=max(1.0, settings.devices * settings.threads / cores()),
-    )
+    return {"cuts": [each.cut for each in best], "micro": [each.micro for each in best]}

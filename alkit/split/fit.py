@@ -19,13 +19,12 @@ from alkit.engine.rates import EachBatch
 from alkit.engine.record import Record
 from alkit.models.blocks import sending_one
 from alkit.split.choosing import agreed
-from alkit.split.deal import deal
 from alkit.split.half import check_units, factory_of
 from alkit.split.networks import has_batch_norm
 from alkit.split.pairs import Pairs
 from alkit.split.ranks import RankPairs
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream
+from alkit.split.stream import Stream, deal
 from alkit.split.trainer import Trainer, Whole
 
 
@@ -139,8 +138,6 @@ def _streams(plan: Plan, settings: Settings) -> list[Stream]:
         )
     if isinstance(train, Part) and train.mean is not None and train.std is not None:
         normal = torch.tensor(train.mean), torch.tensor(train.std)
-    sizes = [settings.data_size] * settings.devices if settings.data_size else None
-    about: dict[str, Any] = {"sizes": sizes, "alpha": settings.alpha, "seed": settings.seed}
-    rows = deal(y, settings.devices, settings.partition, **about)
+    rows = deal(len(y), settings.devices, settings.data_size, seed=settings.seed)
     own = enumerate((x[each], y[each]) for each in rows)
     return [Stream(*each, settings, at, normal, scaled=images) for at, each in own]

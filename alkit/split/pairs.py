@@ -11,7 +11,6 @@ from alkit.engine.run import execute, run_single
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
-from alkit.split.average import average
 from alkit.split.half import Half, Optimizer, state_of
 from alkit.split.schedule import LANES, split
 from alkit.split.settings import Settings
@@ -155,3 +154,19 @@ class Pairs:
                     f"{name} is not finite: the training has diverged, lower lr"
                 )
         self.state = mean
+
+
+def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Return one state of complete networks' states, weighted (FedAvg, McMahan et al. 2017).
+
+    Whole numbers, such as BatchNorm's counters, are rounded; sums are in float64.
+    """
+    if len(states) == 1:
+        return {name: tensor.clone() for name, tensor in states[0].items()}
+    made, total = dict[str, Tensor](), sum(weights)
+    for name, first in states[0].items():
+        pairs = zip(states, weights, strict=True)
+        value = sum(own[name].double() * (weight / total) for own, weight in pairs)
+        assert isinstance(value, Tensor)
+        made[name] = (value if first.is_floating_point() else value.round()).to(first.dtype)
+    return made

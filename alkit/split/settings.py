@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from alkit.split.deal import STRATEGIES
 from alkit.split.methods import METHODS, TABLE, Method
 from alkit.split.networks import NETWORKS
 
@@ -14,7 +13,6 @@ MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
 CHOICES = {
     "method": METHODS,
     "augment": ("none", "weak"),
-    "partition": STRATEGIES,
     "model": NETWORKS,
     "data": ("cifar10", "mnist", "svhn", "digits"),
     "norm": ("batch", "group"),
@@ -23,8 +21,7 @@ CHOICES = {
 RANGES = dict.fromkeys(("devices", "epochs", "batch", "threads", "least"), (1.0, math.inf))
 RANGES |= dict.fromkeys(("lr", "data_size", "test_size", "profile"), (0.0, math.inf))
 RANGES |= dict.fromkeys(("uplink_mbit", "downlink_mbit"), (0.0, math.inf))
-RANGES |= {"alpha": (1e-3, math.inf), "aggregate_every": (-1.0, math.inf)}
-RANGES |= {"momentum": (0.0, 1.0), "port": (1.0, 65535.0)}
+RANGES |= {"aggregate_every": (-1.0, math.inf), "momentum": (0.0, 1.0), "port": (1.0, 65535.0)}
 
 
 class ConfigError(ValueError):
@@ -48,8 +45,7 @@ class Settings:
         augment: "none" or "weak" (crop and flip).
         drop_last: each device leaves a last, smaller batch of an epoch out.
         threads: operator threads of each device, and of the server for each.
-        partition, alpha, data_size: who has what, see `alkit.split.deal`; samples of each device,
-            0: all, shared out.
+        data_size: samples of each device; 0: all, shared out.
         profile: on ranks, iterations by which each machine's units are timed before the start;
             cuts and micro-batches are then chosen. 0: they are as given.
         uplink_mbit, downlink_mbit: the links' speeds, for the choice.
@@ -71,8 +67,6 @@ class Settings:
     augment: str = "none"
     drop_last: bool = False
     threads: int = 1
-    partition: str = "iid"
-    alpha: float = 0.5
     data_size: int = 0
     profile: int = 0
     uplink_mbit: float = 0.0

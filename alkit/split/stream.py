@@ -1,4 +1,4 @@
-"""A device's samples as a row of batches, each a function of (seed, device, step).
+"""A device's samples, and its row of batches, each a function of (seed, device, step).
 
 Steps count on over epochs. Rounds, between which the server averages, are ranges of steps:
 
@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.base.seeds import generator_for
+from alkit.base.seeds import generator_for, seed_for
 from alkit.data.augment import crop_and_flip
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
@@ -26,6 +27,21 @@ class MicroBatch(NamedTuple):
     x: Tensor
     y: Tensor
     share: float
+
+
+def deal(samples: int, devices: int, size: int = 0, *, seed: int = 1994) -> list[Tensor]:
+    """Return for every device the indices of its samples, drawn at random; none has two owners.
+
+    Args:
+        size: samples of each device; 0: all are shared out, equally up to one.
+    Raises:
+        ValueError: more asked for than there are.
+    """
+    if devices * size > samples:
+        raise ValueError(f"{size} samples for each of {devices} devices: there are {samples}")
+    drawn = np.random.default_rng(seed_for(seed, "partition")).permutation(samples)
+    parts = np.array_split(drawn[: devices * size or samples], devices)
+    return [torch.from_numpy(np.sort(part)) for part in parts]
 
 
 class Stream:

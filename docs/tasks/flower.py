@@ -20,9 +20,8 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from alkit import split
-from alkit.split.average import average
 from alkit.split.half import Half, factory_of, state_of
-from alkit.split.pairs import Pairs
+from alkit.split.pairs import Pairs, average
 from alkit.split.stream import Stream, round_count, round_steps
 
 METHOD, DEVICES = sys.argv[1] if len(sys.argv) > 1 else "splitfed", 2

@@ -72,7 +72,6 @@ def test_values_of_our_own_keys_and_of_the_command(tmp_path):
         ("momentum = -0.5", "below 1"),
         ("join_s = 1.0", "unknown settings join_s"),
         ("augment = 'strong'", "augment is 'strong': give none, weak"),
-        ("alpha = 0", "alpha is 0"),
         ("uplink_mbit = inf", "uplink_mbit is inf"),
         ("aggregate_every = -2", "at least -1"),
         ("immediate_update = true", "immediate_update is not built here"),

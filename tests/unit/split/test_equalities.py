@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit.split.average import average
+from alkit.split.pairs import average
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
 from tests.unit.split.helpers import (

@@ -15,9 +15,9 @@ import safetensors.torch
 import torch
 
 import alkit
+from alkit.__main__ import main
 from alkit.engine import checkpoint
-from alkit.records.cli import main
-from alkit.split import data
+from alkit.split import program
 from alkit.split.half import state_of
 from alkit.split.published import read
 
@@ -98,10 +98,10 @@ class Run:
 
     def in_process(self):
         config = read(self.path)
-        found = data.loaded(config)
+        data = program.loaded(config)
         return alkit.fit(
-            data.network(config, found),
-            found.train,
+            program.network(config, data),
+            data.train,
             method="pipelearn",
             workers=2,
             cuts=[2],
