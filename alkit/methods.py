@@ -18,8 +18,8 @@ from alkit.schedule.flushed import block_by_block, one_f_one_b
 from alkit.schedule.locks import LOCKS, removed_locks
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
-from alkit.split.methods import TABLE as SPLIT
 from alkit.split.schedule import split
+from alkit.split.settings import TABLE as SPLIT
 
 ROOMS = {"local": "al"}  # of families that live in another's
 STAGES = 3  # of the schedules that are looked at

@@ -1,6 +1,7 @@
 """Devices and their tails in one process, round by round: each trains, and all become one."""
 
 import copy
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -53,16 +54,18 @@ class Pairs:
         places: Sequence[torch.device] = (),
     ) -> None:
         self.settings, self.streams, self.places = settings, streams, places
-        self.state, self.ticks = state_of(units), iter(())
-        self.rounds = round_count(settings, [len(own.y) for own in streams])
+        self.state, self.ticks = state_of(nn.ModuleList(units)), iter(())
+        self.rounds = round_count(settings, [len(each.y) for each in streams])
         self.halves = dict[str, Half]()
         for at, cut in enumerate(settings.cuts):
-            whole, own = cut == len(units), {"seed": settings.seed, "device": at}
-            head, tail = self.part(f"head {at}", units[:cut]), self.part(f"tail {at}", units[cut:])
-            self.halves[f"head {at}"] = Half(head, make, is_last=whole, **own)
+            whole = cut == len(units)
+            options: dict[str, Any] = {"is_last": whole, "seed": settings.seed, "device": at}
+            head = self.part(f"head {at}", units[:cut])
+            self.halves[f"head {at}"] = Half(head, make, **options)
             if not whole:
-                about: dict[str, Any] = {"first": cut, "stage": 1, "is_last": True, **own}
-                self.halves[f"tail {at}"] = Half(tail, make, **about)
+                options |= {"first": cut, "stage": 1, "is_last": True}
+                tail = self.part(f"tail {at}", units[cut:])
+                self.halves[f"tail {at}"] = Half(tail, make, **options)
 
     def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
         """Return the units of a half, to be trained."""
@@ -77,7 +80,7 @@ class Pairs:
     def moments(self) -> dict[str, Any]:
         """Return what optimisers keep."""
         held = {name: half.optimizer for name, half in self.halves.items()}
-        return {name: own and own.state_dict() for name, own in held.items()}
+        return {name: each and each.state_dict() for name, each in held.items()}
 
     def load_moments(self, saved: Mapping[str, Any]) -> None:
         """Put back what optimisers kept."""
@@ -87,9 +90,9 @@ class Pairs:
 
     def steps(self, number: int) -> dict[int, range]:
         """Return the steps of a round of those devices that have any left."""
-        counts = enumerate(len(own.y) for own in self.streams)
+        counts = enumerate(len(each.y) for each in self.streams)
         found = {at: round_steps(self.settings, count, number) for at, count in counts}
-        return {at: each for at, each in found.items() if len(each)}
+        return {at: steps for at, steps in found.items() if len(steps)}
 
     def sizes(self, number: int) -> dict[int, list[int]]:
         """Return how many samples each step of a round has, of those devices that have steps."""
@@ -104,25 +107,24 @@ class Pairs:
         Raises:
             FloatingPointError: the training has diverged.
         """
-        steps, made = self.steps(number), Round({}, self.sizes(number), {})
-        seen = [self.run(at, some, made) for at, some in steps.items()]
-        trained = {
-            at: {name: own for half in self.pair(at) for name, own in half.state().items()}
-            for at in steps
-        }
-        self.average(trained, made.sizes)
-        return made._replace(timeline=Timeline.joined(seen))
+        steps, sizes = self.steps(number), self.sizes(number)
+        seen = Timeline.joined([self.run(at, each) for at, each in steps.items()])
+        pairs = {at: self.pair(at) for at in steps}
+        states = {at: [half.state() for half in pair] for at, pair in pairs.items()}
+        self.average({at: dict(ChainMap(*each)) for at, each in states.items()}, sizes)
+        losses = {at: pair[-1].losses for at, pair in pairs.items()}
+        return Round(losses, sizes, {at: pair[-1].right for at, pair in pairs.items()}, seen)
 
-    def run(self, at: int, steps: range, made: Round) -> Timeline:
-        """Train a device's steps, and note what came out."""
-        own, threads = self.pair(at), self.settings.threads
-        for half in own:
+    def run(self, at: int, steps: range) -> Timeline:
+        """Train a device's steps; its halves keep what comes out."""
+        pair = self.pair(at)
+        for half in pair:
             half.load(self.state)
             half.begin(steps.start)
         # of one micro-batch no two lanes work at the same time
         run = execute if self.settings.micro[at] > 1 else run_single
-        found = run(self.schedule(at), own, self.batches(at, steps), threads=threads)
-        made.losses[at], made.right[at] = own[-1].losses, own[-1].right
+        batches, threads = self.batches(at, steps), self.settings.threads
+        found = run(self.schedule(at), pair, batches, threads=threads)
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
         renamed = (i._replace(resource=names[i.resource]) for i in found.intervals)
         return Timeline.of(renamed, names.values(), found.clock)

@@ -8,7 +8,7 @@ exchange of the device's weights.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from alkit.engine.device import cores
 from alkit.split.profile import Link, Unit
@@ -73,6 +73,19 @@ def candidates(
     return sorted(found, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
 
+def choice(
+    settings: Settings, streams: Sequence[Stream], profiles: Sequence[Sequence[Unit]]
+) -> dict[str, Any]:
+    """Return the best cuts and micro-batches by the profiles of the server and all devices."""
+    server, *devices = profiles
+    link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
+    best = [
+        candidates(device, server, link, Workload.of(settings, stream))[0]
+        for device, stream in zip(devices, streams, strict=True)
+    ]
+    return {"cuts": [each.cut for each in best], "micro": [each.micro for each in best]}
+
+
 def _candidates(
     device: Sequence[Unit], server: Sequence[Unit], link: Link, workload: Workload
 ) -> Iterator[Candidate]:
@@ -109,6 +122,4 @@ def times_at(
         backward=Line.total([unit.backward for unit in head]),
         update=sum(unit.update_s for unit in head),
         server_update=sum(unit.update_s for unit in tail) * workload.contention,
-        latency_up_s=link.latency_up_s * sends,
-        latency_down_s=link.latency_down_s * returns,
     )

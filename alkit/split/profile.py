@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.engine.costs import backprop_row, profile_rows
 from alkit.engine.device import place
 from alkit.engine.messages import sendable
-from alkit.split.half import sgd
 from alkit.split.times import Line, fitted
 
 WARMUP = 2
@@ -49,17 +49,10 @@ class Unit(NamedTuple):
 
 
 class Link(NamedTuple):
-    """What a link carries.
-
-    Attributes:
-        up_bps, down_bps: bit/s that arrive, see `of_rates`.
-        latency_up_s, latency_down_s: one way.
-    """
+    """What a link carries: bit/s that arrive, see `of_rates`."""
 
     up_bps: float
     down_bps: float
-    latency_up_s: float = 0.0
-    latency_down_s: float = 0.0
 
     @staticmethod
     def of_rates(up_mbit: float, down_mbit: float) -> "Link":
@@ -95,7 +88,7 @@ def measure(
     sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
     timed = partial(
         profile_rows,
-        partial(backprop_row, units, F.cross_entropy, sgd),
+        partial(backprop_row, units, F.cross_entropy, partial(torch.optim.SGD, momentum=0.9)),
         warmup=WARMUP,
         threads=threads,
         progress=False,

@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from alkit.split import results
 from alkit.split.half import state_of
 from alkit.split.networks import build
 from alkit.split.published import read
-from alkit.split.settings import Config, ConfigError
+from alkit.split.settings import Config
 
+RUN = "alkit-split"  # of torchrun
 RESTARTS = 3  # of a party, before it gives up
 MEET_S = 600  # for all parties to come
 PASSED = """epochs seed threads augment lr momentum aggregate_every data_size profile uplink_mbit
@@ -63,29 +64,43 @@ def network(config: Config, data: DataSet) -> list[nn.Module]:
     return build(config.model, data.num_classes, norm=config.norm, seed=config.seed, **sizes)
 
 
-def command(config: Config, index: int | None, rank: Sequence[str]) -> list[str]:
-    """Return the command that runs a party, the server without an index.
+def add(commands: Any) -> None:
+    """Add `split` to the parsers of `alkit`."""
+    parser = commands.add_parser("split", help="split learning between devices and a server")
+    parts = parser.add_subparsers(required=True, metavar="COMMAND")
+    server = parts.add_parser("server", help="run the server of a configuration")
+    device = parts.add_parser("device", help="run one device of a configuration")
+    device.add_argument("-i", "--index", metavar="N", type=int, required=True, help="from 0")
+    for part in (server, device):
+        part.set_defaults(command=_command, index=None)
+        part.add_argument("config", type=Path, help="TOML or JSON")
+        part.add_argument("--folder", metavar="DIR", help="for results and checkpoints")
+        part.add_argument("--on", metavar="DEVICE", help='where it trains: "cuda" (the CPU)')
+        part.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    Args:
-        rank: the command of its rank, for `python -m`.
-    Raises:
-        ConfigError: there is no such device.
-    """
+
+def _command(options: argparse.Namespace) -> None:
+    """Be a party's rank, or become torchrun, which runs this very command as one."""
+    changes = {} if options.folder is None else {"folder": options.folder}
+    config, index = read(options.config, **changes), options.index
     if index is not None and index not in range(config.devices):
-        raise ConfigError(f"no device {index}: there are 0 to {config.devices - 1}")
+        raise ValueError(f"no device {index}: there are 0 to {config.devices - 1}")
+    if options.on is not None:
+        devices_named(options.on)
+    if os.environ.get("TORCHELASTIC_RUN_ID") == RUN:
+        run(config, index, options.front.fit, device=options.on, progress=not options.quiet)
+        print(f"{config.folder}/results.csv" if index is None else f"device {index} is done")
+        return
     hosts = f"is_host={int(index is None)},read_timeout={MEET_S},join_timeout={MEET_S}"
     meeting = f"--rdzv-endpoint={config.server_address}:{config.port}"
     crew = f"--nnodes={config.devices + 1}", "--nproc-per-node=1", f"--max-restarts={RESTARTS}"
-    options = *crew, "--rdzv-backend=c10d", meeting, f"--rdzv-conf={hosts}", "--rdzv-id=alkit"
-    return [sys.executable, "-m", "torch.distributed.run", *options, "-m", *rank]
-
-
-def environment(config: Config) -> dict[str, str]:
-    """Return the variables of a party's processes: loopback unless the file says else."""
+    torchrun = sys.executable, "-m", "torch.distributed.run", *crew, "--rdzv-backend=c10d", meeting
     own = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
     if config.server_address in ("127.0.0.1", "localhost"):
         own["GLOO_SOCKET_IFNAME"] = LOOPBACK
-    return {**os.environ, **own}
+    rank = f"--rdzv-conf={hosts}", f"--rdzv-id={RUN}", "-m", "alkit", *sys.argv[1:]
+    sys.stdout.flush()
+    os.execve(sys.executable, [*torchrun, *rank], os.environ | own)
 
 
 def run(config: Config, index: int | None, fit: Callable[..., Record], **options: Any) -> None:
@@ -126,45 +141,3 @@ def run(config: Config, index: int | None, fit: Callable[..., Record], **options
                 safetensors.torch.save_file(state_of(record.model), partial)
     if index is None:
         (folder / "server.pt").unlink(missing_ok=True)  # the run is over
-
-
-def add(commands: Any) -> None:
-    """Add `split` to the parsers of `alkit`."""
-    parser = commands.add_parser("split", help="split learning between devices and a server")
-    parts = parser.add_subparsers(required=True, metavar="COMMAND")
-    server = parts.add_parser("server", help="run the server of a configuration")
-    device = parts.add_parser("device", help="run one device of a configuration")
-    rank = parts.add_parser("rank")  # what torchrun starts for both
-    for part in (server, device, rank):
-        part.set_defaults(command=_rank if part is rank else _start, index=None)
-        part.add_argument("config", type=Path, help="TOML or JSON")
-        part.add_argument("--folder", metavar="DIR", help="for results and checkpoints")
-        part.add_argument("--on", metavar="DEVICE", help='where it trains: "cuda" (the CPU)')
-        part.add_argument("--quiet", action="store_true", help="no progress bar")
-        if part is not server:
-            about: Any = {"type": int, "required": part is device, "help": "its number, from 0"}
-            part.add_argument("-i", "--index", metavar="N", **about)
-
-
-def _start(options: argparse.Namespace) -> None:
-    """Become torchrun, once it is sure that there is something to run."""
-    config = _config(options)
-    if options.on is not None:
-        devices_named(options.on)
-    own = ["alkit", "split", "rank", str(options.config.resolve()), "--folder", config.folder]
-    own += ["--index", str(options.index)] if options.index is not None else []
-    own += ["--on", options.on] if options.on is not None else []
-    line = command(config, options.index, [*own, *["--quiet"] * options.quiet])
-    sys.stdout.flush()
-    os.execve(line[0], line, environment(config))
-
-
-def _rank(options: argparse.Namespace) -> None:
-    """Run what torchrun has started."""
-    config, index = _config(options), options.index
-    run(config, index, options.front.fit, device=options.on, progress=not options.quiet)
-    print(f"{config.folder}/results.csv" if index is None else f"device {index} is done")
-
-
-def _config(options: argparse.Namespace) -> Config:
-    return read(options.config, **({} if options.folder is None else {"folder": options.folder}))

@@ -100,7 +100,7 @@ def main(grid: Grid, context: Context) -> None:
     """Drive the rounds, and average what devices and their tails have trained."""
     units, make = network(), factory_of(SETTINGS)
     own = {"first": CUT, "stage": 1, "is_last": True, "seed": SETTINGS.seed}
-    state, pipes = state_of(units), range(DEVICES)
+    state, pipes = state_of(nn.ModuleList(units)), range(DEVICES)
     while len(there := list(grid.get_node_ids())) < DEVICES:
         time.sleep(0.1)
     _, nodes, sizes, _ = zip(*ask(grid, "hello", repeat(0), there), strict=True)

@@ -5,7 +5,8 @@ import torch
 
 import alkit
 from alkit.base import tree
-from alkit.split.half import Half
+from alkit.split.half import Half, factory_of
+from alkit.split.settings import Settings
 from tests.sim.device import operators, start
 from tests.unit.split.helpers import pairs_of, same_bits, samples, trained, units
 
@@ -43,7 +44,8 @@ def test_units_and_samples_that_are_there_already():
 
 def test_halves_take_and_give_host_memory():
     own = [unit.to("sim:0") for unit in units()]
-    head, tail = Half(own[:2]), Half(own[2:], first=2, stage=1, is_last=True)
+    make = factory_of(Settings())
+    head, tail = Half(own[:2], make), Half(own[2:], make, first=2, stage=1, is_last=True)
     part = head.forward([(*samples(6), 1.0)], 0, 0)
     tail.forward(part, 0, 0)
     gradient = tail.backward(None, 0, 0)

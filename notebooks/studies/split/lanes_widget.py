@@ -27,8 +27,7 @@ def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeli
 def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict[Task, float]:
     """Return the seconds of every task of batch 0, for the clock.
 
-    The tail's forward has them all and its backward none: they follow each other at once. Latency
-    lies on the links here, where it also delays what follows.
+    The tail's forward has them all and its backward none: they follow each other at once.
     """
     found: dict[Task, float] = {Task("update", 0, 0): times.update}
     found[Task("update", 1, 0)] = times.server_update

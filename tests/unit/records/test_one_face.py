@@ -15,7 +15,7 @@ from alkit.delayed import Pipeline
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.lab.setup import methods_page
 from alkit.schedule.locks import LOCKS
-from alkit.split.methods import TABLE as SPLIT
+from alkit.split.settings import TABLE as SPLIT
 from tests.helpers import state_of
 from tests.unit.elastic.helpers import images, make_vit
 

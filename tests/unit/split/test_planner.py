@@ -62,7 +62,7 @@ def test_brute_force(seed):
     ]
     factor = 1 + 5 * number()
     device, server = [each.scaled(factor) for each in units], units
-    link = Link(1000 * number(), 1000 * number(), number() / 10, number() / 10)
+    link = Link(1000 * number(), 1000 * number())
     workload = Workload(batch=12, samples=30, input_bytes=50.0, averages=2)
 
     def epoch(cut: int, micro: int) -> float:
