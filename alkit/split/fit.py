@@ -83,8 +83,6 @@ def _settings(plan: Plan, model: Whole) -> Settings:
         )
     changes: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "seed", "threads")}
     changes |= {"batch": plan.batch_size} | dict(plan.settings)
-    if plan.optimizer is not None and "momentum" in changes:
-        raise ValueError("momentum is for the SGD that trains without optimizer=: leave one out")
     if isinstance(plan.data.train, Loader) and plan.data.train.drops:
         changes["drop_last"] = True  # as the loader says
     if plan.one_lr is not None:

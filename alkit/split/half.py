@@ -28,12 +28,13 @@ from alkit.engine.stage import Graph, Inputs, leaf
 from alkit.engine.steps import check_reached, check_untied
 from alkit.split.settings import Settings
 
+SGD = partial(torch.optim.SGD, momentum=0.9)  # of the experiments
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 def factory_of(settings: Settings, own: Factory | None = None) -> Optimizer:
     """Return what makes the optimisers of both sides: as given, or SGD with momentum."""
-    return partial(own or partial(torch.optim.SGD, momentum=settings.momentum), lr=settings.lr)
+    return partial(own or SGD, lr=settings.lr)
 
 
 class Half:

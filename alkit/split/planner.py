@@ -7,7 +7,7 @@ exchange of the device's weights.
     epoch = iterations * T(cut, micro) + averages * (weights of the device's units up and down)
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from alkit.engine.device import cores
@@ -69,7 +69,20 @@ def candidates(
     device: Sequence[Unit], server: Sequence[Unit], link: Link, workload: Workload
 ) -> list[Candidate]:
     """Return all candidates, the fastest first; both machines have the same units."""
-    found = _candidates(device, server, link, workload)
+    batch, least, found = workload.batch, workload.least, list[Candidate]()
+    sizes = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
+    micros = sorted(number for number in sizes if number <= min(MOST, batch // least))
+    whole, rest = divmod(workload.samples, batch)
+    for cut in range(len(device) + 1):
+        times = times_at(device, server, link, workload, cut)
+        weights = sum(unit.parameter_bytes for unit in device[:cut])
+        exchange_s = workload.averages * (link.up_s(weights) + link.down_s(weights))
+        for micro in micros if 0 < cut < len(device) else [1]:
+            parts = split_sizes(batch, micro, least)
+            one_s = iteration_s(times, parts)
+            rest_s = iteration_s(times, split_sizes(rest, micro, least)) if rest else 0.0
+            epoch_s = whole * one_s + rest_s + exchange_s
+            found.append(Candidate(cut, len(parts), one_s, epoch_s))
     return sorted(found, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
 
@@ -84,24 +97,6 @@ def choice(
         for device, stream in zip(devices, streams, strict=True)
     ]
     return {"cuts": [each.cut for each in best], "micro": [each.micro for each in best]}
-
-
-def _candidates(
-    device: Sequence[Unit], server: Sequence[Unit], link: Link, workload: Workload
-) -> Iterator[Candidate]:
-    batch, least = workload.batch, workload.least
-    sizes = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
-    micros = sorted(number for number in sizes if number <= min(MOST, batch // least))
-    whole, rest = divmod(workload.samples, batch)
-    for cut in range(len(device) + 1):
-        times = times_at(device, server, link, workload, cut)
-        weights = sum(unit.parameter_bytes for unit in device[:cut])
-        exchange_s = workload.averages * (link.up_s(weights) + link.down_s(weights))
-        for micro in micros if 0 < cut < len(device) else [1]:
-            parts = split_sizes(batch, micro, least)
-            one_s = iteration_s(times, parts)
-            rest_s = iteration_s(times, split_sizes(rest, micro, least)) if rest else 0.0
-            yield Candidate(cut, len(parts), one_s, whole * one_s + rest_s + exchange_s)
 
 
 def times_at(

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.engine.costs import backprop_row, profile_rows
 from alkit.engine.device import place
 from alkit.engine.messages import sendable
+from alkit.split.half import SGD
 from alkit.split.times import Line, fitted
 
 WARMUP = 2
@@ -73,7 +73,6 @@ def measure(
     x: Tensor,
     y: Tensor,
     *,
-    sizes: Sequence[int] = (),
     repeats: int = 5,
     threads: int = 1,
 ) -> list[Unit]:
@@ -81,14 +80,13 @@ def measure(
 
     Args:
         x, y: a batch.
-        sizes: of micro-batches to time; default a tenth, a half and the whole of the batch.
         repeats: timed ones of each size; the median counts.
     """
     x, y = place((x, y), nn.ModuleList(units))
-    sizes = sorted(set(sizes or (max(2, len(y) // 10), max(2, len(y) // 2), len(y))))
+    sizes = sorted({max(2, len(y) // 10), max(2, len(y) // 2), len(y)})  # of micro-batches
     timed = partial(
         profile_rows,
-        partial(backprop_row, units, F.cross_entropy, partial(torch.optim.SGD, momentum=0.9)),
+        partial(backprop_row, units, F.cross_entropy, SGD),
         warmup=WARMUP,
         threads=threads,
         progress=False,

@@ -29,7 +29,7 @@ from alkit.engine.device import devices_named
 from alkit.engine.launch import LOOPBACK, torchrun_group
 from alkit.engine.record import Record
 from alkit.split import results
-from alkit.split.half import state_of
+from alkit.split.half import SGD, state_of
 from alkit.split.networks import build
 from alkit.split.published import read
 from alkit.split.settings import Config
@@ -37,7 +37,7 @@ from alkit.split.settings import Config
 RUN = "alkit-split"  # of torchrun
 RESTARTS = 3  # of a party, before it gives up
 MEET_S = 600  # for all parties to come
-PASSED = """epochs seed threads augment lr momentum aggregate_every data_size profile uplink_mbit
+PASSED = """epochs seed threads augment lr aggregate_every data_size profile uplink_mbit
     downlink_mbit""".split()  # by their own names
 SMALL = ("VGG5", "VGG8")  # networks for pictures of less than 32 x 32
 
@@ -126,6 +126,7 @@ def run(config: Config, index: int | None, fit: Callable[..., Record], **options
             test=data.test if config.test else None,
             method=config.method,
             workers=config.devices,
+            optimizer=SGD,
             batch_size=config.batch,
             micro=config.micro[0],
             checkpoint=folder / "server.pt",

@@ -45,10 +45,9 @@ CHOICES = {
     "data": ("cifar10", "mnist", "svhn", "digits"),
     "norm": ("batch", "group"),
 }
-# the least of each number, where it isn't 0, and what some are below
+# the least of each number, where it isn't 0
 LEAST = dict.fromkeys(("devices", "epochs", "batch", "threads", "least", "port"), 1.0)
 LEAST |= {"aggregate_every": -1.0, "seed": -math.inf}
-BELOW = {"momentum": 1.0, "port": 65535.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +62,7 @@ class Settings:
         micro: micro-batches of an iteration, likewise.
         epochs, batch: as a device counts them: samples are its own.
         aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
-        lr, momentum: of SGD, on both sides.
+        lr: of both sides.
         seed: of shares, order, augmentation and dropout.
         augment: "none" or "weak" (crop and flip).
         drop_last: each device leaves a last, smaller batch of an epoch out.
@@ -85,7 +84,6 @@ class Settings:
     batch: int = 100
     aggregate_every: int = -1
     lr: float = 0.01
-    momentum: float = 0.9
     seed: int = 1994
     augment: str = "none"
     drop_last: bool = False
@@ -142,10 +140,9 @@ class Settings:
             raise ValueError(f"{name} is {value!r}, which is no {wanted.__name__}")
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name} is {value!r}: give {', '.join(CHOICES[name])}")
-        least, most = LEAST.get(name, 0.0), BELOW.get(name, math.inf)
-        if wanted in (int, float) and not least <= value < most:
-            limit = f"below {most:g}" if name in BELOW else "finite"
-            raise ValueError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
+        least = LEAST.get(name, 0.0)
+        if wanted in (int, float) and not least <= value < math.inf:
+            raise ValueError(f"{name} is {value}: it must be at least {least:g}, and finite")
 
     def _spread(self, name: str, least: int) -> None:
         """Have a value a device; a single one is for all."""

@@ -184,7 +184,6 @@ def test_each_device_leaves_a_smaller_last_batch_out_if_asked(data, given):
     ("data", "options", "words"),
     [
         ((X, torch.where(Y == 1, -100, Y)), {}, "labels are -100 to 2: .* 0 to C - 1"),
-        ((X, Y), {"optimizer": two_rates, "momentum": 0.5}, "momentum is for"),
     ],
 )
 def test_what_would_be_left_out_is_refused_before_the_start(data, options, words):

@@ -58,11 +58,11 @@ def test_what_does_not_start(options, words):
         fit(**options)
 
 
-def _other_rate_on_one():
+def _another_round_on_one():
     rank = torch.distributed.get_rank()
-    return fit(momentum=0.5 if rank == 2 else 0.9)
+    return fit(aggregate_every=2 if rank == 2 else 1)
 
 
 def test_parties_with_other_settings_are_refused():
     with pytest.raises(RankFailed, match="1 of 3 ranks differ from rank 0 in settings"):
-        launch(_other_rate_on_one, ranks=3)
+        launch(_another_round_on_one, ranks=3)

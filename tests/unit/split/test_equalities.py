@@ -23,10 +23,7 @@ def by_hand(sizes, norm="none", double=False, **options):
     options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
     settings = Settings(devices=len(sizes), method="splitfed", **options)
     nets = [torch.nn.Sequential(*units(norm, double)) for _ in sizes]
-    steppers = [
-        torch.optim.SGD(net.parameters(), lr=settings.lr, momentum=settings.momentum)
-        for net in nets
-    ]
+    steppers = [torch.optim.SGD(net.parameters(), lr=settings.lr, momentum=0.9) for net in nets]
     losses = {at: [] for at in range(len(sizes))}
     steps = [0] * len(sizes)
     for _ in range(settings.epochs):

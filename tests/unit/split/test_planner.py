@@ -86,7 +86,7 @@ def test_contention_slows_the_server():
 def test_profile_of_a_real_network():
     units = build("VGG5")
     x, y = torch.randn(20, 3, 32, 32), torch.randint(10, (20,))
-    found = measure(units, x, y, sizes=(4, 20), repeats=2)
+    found = measure(units, x, y, repeats=2)
     assert [own.output_bytes / 1024 for own in found] == [32, 16, 16, 0.5, 0]
     assert all(own.forward.at(20) > 0 and own.backward.at(20) > 0 for own in found)
     assert found[0].parameter_bytes == 4 * (960 + 64) + 8

@@ -18,7 +18,7 @@ import alkit
 from alkit.__main__ import main
 from alkit.engine import checkpoint
 from alkit.split import program
-from alkit.split.half import state_of
+from alkit.split.half import SGD, state_of
 from alkit.split.published import read
 
 CONFIG = """
@@ -108,8 +108,8 @@ class Run:
             micro=4,
             batch_size=50,
             epochs=config.epochs,
+            optimizer=SGD,
             lr=config.lr,
-            momentum=config.momentum,
             seed=config.seed,
             progress=False,
         )
