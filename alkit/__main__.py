@@ -1,9 +1,13 @@
 """Let `python -m alkit` be the command `alkit`, and a rank of split learning `alkit.fit`."""
 
 import sys
+from functools import partial
 
 import alkit
-from alkit.records.cli import main
+from alkit.records import cli
+from alkit.split import program
+
+main = partial(cli.main, front=alkit, more=[program.add])
 
 if __name__ == "__main__":
-    sys.exit(main(front=alkit))
+    sys.exit(main())

@@ -18,8 +18,8 @@ from alkit.schedule.flushed import block_by_block, one_f_one_b
 from alkit.schedule.locks import LOCKS, removed_locks
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
-from alkit.split.methods import TABLE as SPLIT
 from alkit.split.schedule import split
+from alkit.split.settings import TABLE as SPLIT
 
 ROOMS = {"local": "al"}  # of families that live in another's
 STAGES = 3  # of the schedules that are looked at
@@ -53,9 +53,7 @@ COSTS = {
     "dualpipev": "backwards in two halves, a graph more a worker; and links there and back",
     "central": "a link that all samples cross, and what the device could have computed",
     "fed": "the whole network on every device, and weights averaged once a round",
-    "split": "devices that take turns",
     "splitfed": "a link that features cross, and weights averaged once a round",
-    "splitfed2": "a link that features cross, and devices that take turns at every step",
     "pipelearn": "a link that features cross, and weights averaged once a round",
     "elastic": "idle workers at both ends of a batch; layers that stop learning",
     "dtp": FEEDBACK,

@@ -1,4 +1,4 @@
-"""The command `alkit`: notebooks and sweeps, the committed results, split learning."""
+"""The command `alkit`: notebooks and sweeps, the committed results."""
 
 import argparse
 import ast
@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,23 @@ from alkit.base import paths
 from alkit.lab import parameters, results
 from alkit.lab.contents import SHELVES, contents
 from alkit.lab.parameters import Parameter
-from alkit.records import cli_split
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
-def main(arguments: Sequence[str] | None = None, *, front: Any = None) -> int:
-    """Run the command and return its exit code: 1 for a failed run, 2 for bad input."""
-    options = _parser().parse_args(arguments, argparse.Namespace(front=front))
+def main(
+    arguments: Sequence[str] | None = None,
+    *,
+    front: Any = None,
+    more: Sequence[Callable[[Any], None]] = (),
+) -> int:
+    """Run the command and return its exit code: 1 for a failed run, 2 for bad input.
+
+    Args:
+        front: the package, which sub-commands find as `options.front`.
+        more: each adds sub-commands to the parser's.
+    """
+    options = _parser(more).parse_args(arguments, argparse.Namespace(front=front))
     # whoever ends the command with SIGTERM gets the same tidy end as with Ctrl-C
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -39,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, *, front: Any = None) -> int:
         signal.signal(signal.SIGTERM, before)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(more: Sequence[Callable[[Any], None]]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="alkit", description=__doc__)
     parser.add_argument("--version", action="version", version=f"alkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -73,7 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--add", nargs="+", metavar="FILE", help="put these record.json there")
     shown.set_defaults(command=_results)
 
-    cli_split.add(commands)
+    for add in more:
+        add(commands)
     return parser
 
 

@@ -1,15 +1,13 @@
 """Split learning between devices and a server: federated, SplitFed and pipelined, in one engine.
 
-methods, settings, published     the systems as rows of a table; what a run, or a file, says
-schedule, half, stream           an iteration: four lanes, head and tail, a device's batches
-deal, check, average             who has which samples; what can be cut, and become one again
-pairs, ranks, trainer, fit       rounds in one process, or on machines, in the one loop
-planner, profile, choosing       where to cut
-networks, data, results, program a run by a file: `alkit split`
+settings, published              the systems as rows of a table; what a run, or a file, says
+schedule, half, stream           an iteration: four lanes, head and tail, a device's samples
+pairs, ranks, trainer, fit       rounds and averages in one process, or on machines, in the one loop
+planner, profile, times          where to cut
+networks, results, program       a run by a file: `alkit split`
 """
 
-from alkit.split.methods import METHODS
 from alkit.split.networks import NETWORKS, build
-from alkit.split.settings import Settings
+from alkit.split.settings import METHODS, Settings
 
 __all__ = ["METHODS", "NETWORKS", "Settings", "build"]

@@ -1,7 +1,6 @@
 """What a device and the server say to each other over torch.distributed, and when it came.
 
-A payload travels as skeleton and tensors (`alkit.engine.messages`). The times of lanes are those of
-this side's clock; `offset_s` is what brings the other side's to it.
+The times of lanes are those of this side's clock; `offset_s` is what brings the other side's to it.
 """
 
 import time
@@ -18,19 +17,18 @@ EXCHANGES = 6  # of clocks; the fastest one counts
 class Channel:
     """Messages to and from another rank, in order.
 
-    Args:
-        lane, stage: of what arrives here: the uplink carries what stage 0 has made.
-
     Attributes:
         seen: transfers to this side, batches as in the run. One began when its sender handed it
-            over, or when the one before had come, for a link carries one after the other; it ends
-            when it is taken.
+            over, or when the one before had come, because a link carries one after the other; it
+            ends when it is taken.
         first: number of a run's first batch, among all that have crossed.
     """
 
-    def __init__(self, peer: int, lane: str, stage: int) -> None:
+    def __init__(self, peer: int) -> None:
         self.sender, self.receiver = Sender(peer, lag=1, room=ROOM), Receiver(peer, lag=1)
-        self.lane, self.stage, self.seen = lane, stage, list[Interval]()
+        self.serves = peer > 0  # this side is the server
+        self.lane, self.stage = ("uplink", 0) if self.serves else ("downlink", 1)  # what comes here
+        self.seen = list[Interval]()
         self.offset_s = self.free_s = 0.0
         self.first = 0
 
@@ -44,13 +42,10 @@ class Channel:
         now_s = time.perf_counter()
         began_s = min(now_s, max(self.free_s, message.mark / 1e9 + self.offset_s))
         self.free_s = now_s
-        size = self.receiver.sizes[message.place, message.batch]
-        if message.place == TOLD:
-            own = Interval(self.lane, "weights", self.stage, 0, 0, began_s, now_s, size)
-        else:
-            place = self.stage, message.batch - self.first, message.place
-            own = Interval(self.lane, "send", *place, began_s, now_s, size)
-        self.seen.append(own)
+        told = message.place == TOLD
+        kind, batch = ("weights", 0) if told else ("send", message.batch - self.first)
+        micro, size = 0 if told else message.place, self.receiver.sizes[message[:2]]
+        self.seen.append(Interval(self.lane, kind, self.stage, batch, micro, began_s, now_s, size))
         return message
 
     def arrived(self) -> list[Interval]:
@@ -67,19 +62,19 @@ class Channel:
         self.receiver.ask(TOLD, 0)
         return self.take().payload
 
-    def meet(self, *, asks: bool) -> None:
-        """Bring the other side's clock to this one; the side that asks tells what it has found."""
+    def meet(self) -> None:
+        """Bring the other side's clock to this one; the server asks, and tells what it finds."""
         found = list[tuple[float, float]]()
         for _ in range(EXCHANGES):
-            if not asks:
+            start_s = time.perf_counter()
+            if not self.serves:
                 self.tell(self.hear())
                 continue
-            start_s = time.perf_counter()
             self.tell(None)
             self.receiver.ask(TOLD, 0)
             there_s, now_s = self.receiver.take().mark / 1e9, time.perf_counter()
             found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
-        if asks:
+        if self.serves:
             self.offset_s = min(found)[1]
             self.tell(-self.offset_s)
         else:

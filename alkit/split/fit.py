@@ -18,14 +18,12 @@ from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.rates import EachBatch
 from alkit.engine.trainer import Record
 from alkit.models.blocks import sending_one
-from alkit.split.choosing import agreed
-from alkit.split.deal import deal
 from alkit.split.half import check_units, factory_of
 from alkit.split.networks import has_batch_norm
 from alkit.split.pairs import Pairs
-from alkit.split.ranks import RankPairs
+from alkit.split.ranks import RankPairs, agreed
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream
+from alkit.split.stream import Stream, deal
 from alkit.split.trainer import Trainer, Whole
 
 
@@ -48,33 +46,26 @@ def fit(plan: Plan) -> Record:
     plan.refuse("loss", why="its tails compare classes by cross-entropy")
     model = model_of(plan)
     _streams(plan, _settings(plan, model))  # what is wrong is said before a start
-    return fit_on_ranks(_fit, model, plan)
+    with CallerState.here().training():  # copies that inference mode makes can't be trained
+        return fit_on_ranks(_fit, model, plan)
 
 
 def _fit(model: Whole, plan: Plan) -> Record:
-    with CallerState.here().training():  # copies that inference mode makes can't be trained
-        return _trained(model, plan)
-
-
-def _trained(model: Whole, plan: Plan) -> Record:
     group = meet("ranks" if plan.on_ranks else "single", model)
-    kind: Any = Pairs
     named = [] if (on := plan.own_device) is None else devices_named(on)
     if len(named) > 2:
         raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")
     model.to(named[-1] if named else None)  # the tail's, where it is tested
-    settings = _settings(plan, model)
+    settings, kind = _settings(plan, model), Pairs
     streams = _streams(plan, settings)
     if plan.on_ranks:
-        settings, channels = agreed(settings, list(model), streams, group, plan.checkpoint)
-        kind = partial(RankPairs, channels=channels)
-    make = factory_of(settings, plan.optimizer)
-    pairs = kind(list(model), settings, streams, make, named)
-    trainer = Trainer(model, pairs, group)
-    rounds = replace(plan, epochs=pairs.rounds, batch_size=settings.batch)
-    identity = settings.plain()
+        settings, channels = agreed(settings, list(model), streams, plan.checkpoint)
+        kind = partial(RankPairs, channels=channels)  # type: ignore[assignment]
+    pairs = kind(list(model), settings, streams, factory_of(settings, plan.optimizer), named)
+    trainer, identity = Trainer(model, pairs, group), settings.plain()
     if (epochs := identity.pop("epochs")) != pairs.rounds:
         identity["epochs of a device"] = epochs
+    rounds = replace(plan, epochs=pairs.rounds, batch_size=settings.batch)
     record = train_epochs(trainer, rounds, group=group, identity=identity)
     model.load_state_dict(group.broadcast(dict(model.state_dict())))  # devices have their heads
     details = trainer.details
@@ -92,41 +83,35 @@ def _settings(plan: Plan, model: Whole) -> Settings:
         )
     changes: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "seed", "threads")}
     changes |= {"batch": plan.batch_size} | dict(plan.settings)
-    if plan.optimizer is not None and "momentum" in changes:
-        raise ValueError(
-            "momentum is for the SGD that trains without optimizer=: leave it out, and give it to"
-            " your own: lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9)"
-        )
     if isinstance(plan.data.train, Loader) and plan.data.train.drops:
         changes["drop_last"] = True  # as the loader says
     if plan.one_lr is not None:
         changes["lr"] = plan.one_lr
     least = 2 if has_batch_norm(model) else 1
     fixed = {"method": plan.method, "devices": devices, "units": len(model), "least": least}
-    own: Settings = changed(Settings, fixed | changes)
-    if own.rules.shared and plan.on_ranks:
-        raise ValueError(f"{own.method} has one tail for all devices: it trains in one process")
-    if (own.profile or own.events) and not plan.on_ranks:
+    settings: Settings = changed(Settings, fixed | changes)
+    if (settings.profile or settings.events) and not plan.on_ranks:
         raise ValueError("profile and events are for ranks: there are no machines to measure")
-    if isinstance(plan.scheduler, EachBatch):
-        raise ValueError("scheduler= steps by batches, and all parties share rounds: by epochs")
-    if plan.scheduler is not None and own.aggregate_every != -1:
-        raise ValueError("scheduler= goes by epochs: leave aggregate_every at -1, once an epoch")
-    cuts = range(len(model) + 1) if own.profile else own.cuts
-    check_units(list(model), cuts)
-    return own
+    by_batch = isinstance(plan.scheduler, EachBatch)
+    if by_batch or (plan.scheduler is not None and settings.aggregate_every != -1):
+        raise ValueError(
+            "scheduler= goes by epochs, because all parties share rounds: give no each_batch, and"
+            " leave aggregate_every at -1, once an epoch"
+        )
+    check_units(list(model), range(len(model) + 1) if settings.profile else settings.cuts)
+    return settings
 
 
 def _streams(plan: Plan, settings: Settings) -> list[Stream]:
-    """Deal the samples; images of bytes stay such, for devices take means off.
+    """Deal the samples; images of bytes stay such until they are in a batch.
 
     Raises:
         TypeError: what can't be sent: nested inputs, or targets that are no classes.
         ValueError: labels of no class.
     """
-    train, normal = plan.data.train, None
-    images = isinstance(train, Part)
-    x, y = (train.x, train.y) if isinstance(train, Part) else in_memory(train)
+    train = plan.data.train
+    part = train if isinstance(train, Part) else None
+    x, y = in_memory(train) if part is None else (part.x, part.y)
     if not isinstance(x, Tensor):
         raise TypeError(
             f"{plan.method} sends one tensor, and x is {given(x)}: give that tensor alone, or"
@@ -139,10 +124,5 @@ def _streams(plan: Plan, settings: Settings) -> list[Stream]:
             f"labels are {int(y.min())} to {int(y.max())}: split learning's are 0 to C - 1, and it"
             " trains on all samples: leave those without a class (such as -100) out"
         )
-    if isinstance(train, Part) and train.mean is not None and train.std is not None:
-        normal = torch.tensor(train.mean), torch.tensor(train.std)
-    sizes = [settings.data_size] * settings.devices if settings.data_size else None
-    about: dict[str, Any] = {"sizes": sizes, "alpha": settings.alpha, "seed": settings.seed}
-    rows = deal(y, settings.devices, settings.partition, **about)
-    own = enumerate((x[each], y[each]) for each in rows)
-    return [Stream(*each, settings, at, normal, scaled=images) for at, each in own]
+    rows = deal(len(y), settings.devices, settings.data_size, seed=settings.seed)
+    return [Stream(x[each], y[each], settings, at, part) for at, each in enumerate(rows)]

@@ -1,24 +1,17 @@
-"""Devices and their tails in one process, round by round: who trains, and what becomes one.
-
-method      a round                                                                 averaged
-pipelearn   every pair of head and tail its own steps (so splitfed, fed, central)   everything
-split       one pair after the other; head and tail are handed on                   nothing
-splitfed2   one tail for all heads, step by step in an order drawn for each place   heads
-"""
+"""Devices and their tails in one process, round by round: each trains, and all become one."""
 
 import copy
+from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from alkit.base.seeds import generator_for
 from alkit.engine.run import execute, run_single
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
-from alkit.split.average import average
 from alkit.split.half import Half, Optimizer, state_of
 from alkit.split.schedule import LANES, split
 from alkit.split.settings import Settings
@@ -48,7 +41,7 @@ class Pairs:
     Attributes:
         state: of the whole network, after the last round.
         rounds: how many there are to be.
-        halves: by name, "head 0", "tail 0", ...; of devices that share a tail there is one.
+        halves: by name, "head 0", "tail 0", ...
         ticks: is asked for one more at every step; whoever counts steps may set it.
     """
 
@@ -61,16 +54,18 @@ class Pairs:
         places: Sequence[torch.device] = (),
     ) -> None:
         self.settings, self.streams, self.places = settings, streams, places
-        self.state, self.ticks = state_of(units), iter(())
-        self.rounds = round_count(settings, [len(own.y) for own in streams])
+        self.state, self.ticks = state_of(nn.ModuleList(units)), iter(())
+        self.rounds = round_count(settings, [len(each.y) for each in streams])
         self.halves = dict[str, Half]()
         for at, cut in enumerate(settings.cuts):
-            whole, own = cut == len(units), {"seed": settings.seed, "device": at}
-            head, tail = self.part(f"head {at}", units[:cut]), self.part(f"tail {at}", units[cut:])
-            self.halves[f"head {at}"] = Half(head, make, is_last=whole, **own)
-            if not whole and (at == 0 or not settings.rules.shared):
-                about: dict[str, Any] = {"first": cut, "stage": 1, "is_last": True, **own}
-                self.halves[f"tail {at}"] = Half(tail, make, **about)
+            whole = cut == len(units)
+            options: dict[str, Any] = {"is_last": whole, "seed": settings.seed, "device": at}
+            head = self.part(f"head {at}", units[:cut])
+            self.halves[f"head {at}"] = Half(head, make, **options)
+            if not whole:
+                options |= {"first": cut, "stage": 1, "is_last": True}
+                tail = self.part(f"tail {at}", units[cut:])
+                self.halves[f"tail {at}"] = Half(tail, make, **options)
 
     def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
         """Return the units of a half, to be trained."""
@@ -79,13 +74,13 @@ class Pairs:
 
     def pair(self, at: int) -> list[Half]:
         """Return a device's head and tail; only the head where it is the whole network."""
-        names = f"head {at}", f"tail {0 if self.settings.rules.shared else at}"
+        names = f"head {at}", f"tail {at}"
         return [self.halves[name] for name in names if name in self.halves]
 
     def moments(self) -> dict[str, Any]:
         """Return what optimisers keep."""
         held = {name: half.optimizer for name, half in self.halves.items()}
-        return {name: own and own.state_dict() for name, own in held.items()}
+        return {name: each and each.state_dict() for name, each in held.items()}
 
     def load_moments(self, saved: Mapping[str, Any]) -> None:
         """Put back what optimisers kept."""
@@ -95,9 +90,9 @@ class Pairs:
 
     def steps(self, number: int) -> dict[int, range]:
         """Return the steps of a round of those devices that have any left."""
-        counts = enumerate(len(own.y) for own in self.streams)
+        counts = enumerate(len(each.y) for each in self.streams)
         found = {at: round_steps(self.settings, count, number) for at, count in counts}
-        return {at: each for at, each in found.items() if len(each)}
+        return {at: steps for at, steps in found.items() if len(steps)}
 
     def sizes(self, number: int) -> dict[int, list[int]]:
         """Return how many samples each step of a round has, of those devices that have steps."""
@@ -112,42 +107,24 @@ class Pairs:
         Raises:
             FloatingPointError: the training has diverged.
         """
-        steps, handed_on = self.steps(number), self.settings.rules.tail == "handed on"
-        made = Round({at: [] for at in steps}, self.sizes(number), dict.fromkeys(steps, 0))
-        seen = list[Timeline]()
-        for at in steps:
-            self.load(at)
-        for at, some in self.turns(number, steps):
-            if handed_on:
-                self.load(at)
-            seen.append(self.run(at, some, made))
-            if handed_on:
-                self.keep(self.state | self.trained(at))
-        if not handed_on:
-            self.average({at: self.trained(at) for at in steps}, made.sizes)
-        return made._replace(timeline=Timeline.joined(seen))
+        steps, sizes = self.steps(number), self.sizes(number)
+        seen = Timeline.joined([self.run(at, each) for at, each in steps.items()])
+        pairs = {at: self.pair(at) for at in steps}
+        states = {at: [half.state() for half in pair] for at, pair in pairs.items()}
+        self.average({at: dict(ChainMap(*each)) for at, each in states.items()}, sizes)
+        losses = {at: pair[-1].losses for at, pair in pairs.items()}
+        return Round(losses, sizes, {at: pair[-1].right for at, pair in pairs.items()}, seen)
 
-    def turns(self, number: int, steps: Mapping[int, range]) -> Iterator[tuple[int, range]]:
-        """Yield who trains which steps, one after the other."""
-        if self.settings.rules.tail != "drawn":
-            yield from steps.items()
-            return
-        for place in range(max(map(len, steps.values()))):
-            draw = generator_for(self.settings.seed, "turns", number, place)
-            for at in torch.randperm(self.settings.devices, generator=draw).tolist():
-                if place < len(steps.get(at, ())):
-                    yield at, steps[at][place : place + 1]
-
-    def run(self, at: int, steps: range, made: Round) -> Timeline:
-        """Train some of a device's steps, and note what came out."""
-        own, threads = self.pair(at), self.settings.threads
-        for half in own:
-            half.begin(steps.start, at)
+    def run(self, at: int, steps: range) -> Timeline:
+        """Train a device's steps; its halves keep what comes out."""
+        pair = self.pair(at)
+        for half in pair:
+            half.load(self.state)
+            half.begin(steps.start)
         # of one micro-batch no two lanes work at the same time
         run = execute if self.settings.micro[at] > 1 else run_single
-        found = run(self.schedule(at), own, self.batches(at, steps), threads=threads)
-        made.losses[at].extend(own[-1].losses)
-        made.right[at] += own[-1].right
+        batches, threads = self.batches(at, steps), self.settings.threads
+        found = run(self.schedule(at), pair, batches, threads=threads)
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
         renamed = (i._replace(resource=names[i.resource]) for i in found.intervals)
         return Timeline.of(renamed, names.values(), found.clock)
@@ -164,33 +141,34 @@ class Pairs:
             next(self.ticks, None)
             yield list(self.streams[at].step(step, self.settings.micro[at]))
 
-    def load(self, at: int) -> None:
-        """Let a device and its tail begin with `state`; optimisers keep their own."""
-        for half in self.pair(at):
-            half.load(self.state)
-
-    def trained(self, at: int) -> dict[str, Tensor]:
-        """Return a device's whole network."""
-        return {name: own for half in self.pair(at) for name, own in half.state().items()}
-
     def average(
         self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
     ) -> None:
-        """Put the mean over devices, weighted by their samples, into `state`."""
-        mean = average(list(states.values()), [sum(sizes[at]) for at in states])
-        if self.settings.rules.shared:  # all have the last one of theirs
-            mean |= self.halves["tail 0"].state()
-        self.keep(mean)
-
-    def keep(self, state: dict[str, Tensor]) -> None:
-        """Have a network's state in the place of the one before.
+        """Put the mean over devices, weighted by their samples, into `state`.
 
         Raises:
             FloatingPointError: what was finite is not any more.
         """
-        for name, own in state.items():
+        mean = average(list(states.values()), [sum(sizes[at]) for at in states])
+        for name, own in mean.items():
             if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite
                 raise FloatingPointError(
                     f"{name} is not finite: the training has diverged, lower lr"
                 )
-        self.state = state
+        self.state = mean
+
+
+def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Return one state of complete networks' states, weighted (FedAvg, McMahan et al. 2017).
+
+    Whole numbers, such as BatchNorm's counters, are rounded; sums are in float64.
+    """
+    if len(states) == 1:
+        return {name: tensor.clone() for name, tensor in states[0].items()}
+    made, total = dict[str, Tensor](), sum(weights)
+    for name, first in states[0].items():
+        pairs = zip(states, weights, strict=True)
+        value = sum(own[name].double() * (weight / total) for own, weight in pairs)
+        assert isinstance(value, Tensor)
+        made[name] = (value if first.is_floating_point() else value.round()).to(first.dtype)
+    return made

@@ -2,27 +2,27 @@
 
 Every cut, from all units on the server to all on the device (federated learning), and every number
 of micro-batches is a candidate; its epoch is the recurrence of `times` for each iteration, and the
-exchange of the device's weights. Candidates that need more memory than there is are kept in the
-table and not chosen.
+exchange of the device's weights.
 
     epoch = iterations * T(cut, micro) + averages * (weights of the device's units up and down)
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from alkit.split.profile import Link, Machine, Unit
+from alkit.engine.device import cores
+from alkit.split.profile import Link, Unit
 from alkit.split.schedule import split_sizes
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream, steps_an_epoch
 from alkit.split.times import Line, Times, iteration_s
 
 LABEL_BYTES = 8  # a sample
 FRAME_BYTES = 300  # a message: header, names, shapes
-COPIES = 3  # weights, gradients, momentum
 MOST = 100  # micro-batches
 
 
-@dataclass(frozen=True)
-class Workload:
+class Workload(NamedTuple):
     """What is to be trained.
 
     Attributes:
@@ -30,8 +30,8 @@ class Workload:
         input_bytes: a sample.
         averages: an epoch.
         least: samples that a micro-batch must have.
-        contention: how many times as long the server takes, for it serves several devices: devices
-            over cores if that is more than 1.
+        contention: how many times as long the server takes because it serves several devices:
+            devices over cores if that is more than 1.
     """
 
     batch: int
@@ -41,91 +41,80 @@ class Workload:
     least: int = 1
     contention: float = 1.0
 
+    @staticmethod
+    def of(settings: Settings, stream: Stream) -> "Workload":
+        """Return that of a device in a run; the server's cores are shared by all tails."""
+        samples, every, [part] = len(stream.y), settings.aggregate_every, stream.step(0, 1)
+        an_epoch = {-1: 1.0, 0: 1.0 / settings.epochs}
+        return Workload(
+            min(settings.batch, samples),
+            samples,
+            input_bytes=part.x[0].numel() * part.x.element_size(),
+            averages=an_epoch.get(every) or steps_an_epoch(settings, samples) / every,
+            least=settings.least,
+            contention=max(1.0, settings.devices * settings.threads / cores()),
+        )
 
-@dataclass(frozen=True)
-class Candidate:
-    """One cut with one number of micro-batches.
 
-    Attributes:
-        iteration_s, epoch_s: predicted.
-        device_bytes, server_bytes: of memory that training takes.
-        fits: both are there.
-    """
+class Candidate(NamedTuple):
+    """One cut with one number of micro-batches, and the seconds that are predicted."""
 
     cut: int
     micro: int
     iteration_s: float
     epoch_s: float
-    device_bytes: float
-    server_bytes: float
-    fits: bool
 
 
-def candidates(device: Machine, server: Machine, link: Link, workload: Workload) -> list[Candidate]:
+def candidates(
+    device: Sequence[Unit], server: Sequence[Unit], link: Link, workload: Workload
+) -> list[Candidate]:
     """Return all candidates, the fastest first; both machines have the same units."""
-    units, batch, least = len(device.units), workload.batch, workload.least
+    batch, least, found = workload.batch, workload.least, list[Candidate]()
     sizes = {len(split_sizes(batch, -(-batch // size), least)) for size in range(1, batch + 1)}
     micros = sorted(number for number in sizes if number <= min(MOST, batch // least))
-    found = [
-        _candidate(device, server, link, workload, cut, micro)
-        for cut in range(units + 1)
-        for micro in (micros if 0 < cut < units else [1])
-    ]
+    whole, rest = divmod(workload.samples, batch)
+    for cut in range(len(device) + 1):
+        times = times_at(device, server, link, workload, cut)
+        weights = sum(unit.parameter_bytes for unit in device[:cut])
+        exchange_s = workload.averages * (link.up_s(weights) + link.down_s(weights))
+        for micro in micros if 0 < cut < len(device) else [1]:
+            parts = split_sizes(batch, micro, least)
+            one_s = iteration_s(times, parts)
+            rest_s = iteration_s(times, split_sizes(rest, micro, least)) if rest else 0.0
+            epoch_s = whole * one_s + rest_s + exchange_s
+            found.append(Candidate(cut, len(parts), one_s, epoch_s))
     return sorted(found, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
 
-def best(found: Sequence[Candidate]) -> Candidate:
-    """Return the fastest that fits.
+def choice(
+    settings: Settings, streams: Sequence[Stream], profiles: Sequence[Sequence[Unit]]
+) -> dict[str, Any]:
+    """Return the best cuts and micro-batches by the profiles of the server and all devices."""
+    server, *devices = profiles
+    link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
+    best = [
+        candidates(device, server, link, Workload.of(settings, stream))[0]
+        for device, stream in zip(devices, streams, strict=True)
+    ]
+    return {"cuts": [each.cut for each in best], "micro": [each.micro for each in best]}
 
-    Raises:
-        ValueError: none does.
-    """
-    fitting = [each for each in found if each.fits]
-    if not fitting:
-        raise ValueError(
-            "no cut fits the memory of device and server: give a smaller batch or network"
-        )
-    return min(fitting, key=lambda each: (each.epoch_s, each.cut, each.micro))
 
-
-def times_at(device: Machine, server: Machine, link: Link, workload: Workload, cut: int) -> Times:
+def times_at(
+    device: Sequence[Unit], server: Sequence[Unit], link: Link, workload: Workload, cut: int
+) -> Times:
     """Return the lines of a cut."""
-    head, tail = device.units[:cut], server.units[cut:]
-    carried = device.units[cut - 1].output_bytes if cut else workload.input_bytes
-    work = Line.total([line for own in tail for line in (own.forward, own.backward)])
+    head, tail = device[:cut], server[cut:]
+    carried = device[cut - 1].output_bytes if cut else workload.input_bytes
+    work = Line.total([line for unit in tail for line in (unit.forward, unit.backward)])
     up = Line(link.up_s(FRAME_BYTES), link.up_s(carried + LABEL_BYTES))
     down = Line(link.down_s(FRAME_BYTES), link.down_s(carried))
     sends, returns = bool(tail), bool(tail and head)
     return Times(
-        forward=Line.total([own.forward for own in head]),
+        forward=Line.total([unit.forward for unit in head]),
         up=up if sends else Line(),
         server=work.scaled(workload.contention),
         down=down if returns else Line(),
-        backward=Line.total([own.backward for own in head]),
-        update=sum(own.update_s for own in head),
-        server_update=sum(own.update_s for own in tail) * workload.contention,
-        latency_up_s=link.latency_up_s * sends,
-        latency_down_s=link.latency_down_s * returns,
+        backward=Line.total([unit.backward for unit in head]),
+        update=sum(unit.update_s for unit in head),
+        server_update=sum(unit.update_s for unit in tail) * workload.contention,
     )
-
-
-def _candidate(
-    device: Machine, server: Machine, link: Link, workload: Workload, cut: int, micro: int
-) -> Candidate:
-    times, least = times_at(device, server, link, workload, cut), workload.least
-    whole, rest = divmod(workload.samples, workload.batch)
-    sizes = split_sizes(workload.batch, micro, least)
-    one = iteration_s(times, sizes)
-    epoch = whole * one + (iteration_s(times, split_sizes(rest, micro, least)) if rest else 0.0)
-    weights = sum(own.parameter_bytes for own in device.units[:cut])
-    epoch += workload.averages * (link.up_s(weights) + link.down_s(weights))
-    on_device = _memory(device.units[:cut], workload.batch)
-    on_server = _memory(server.units[cut:], max(sizes))
-    needs = (device, on_device), (server, on_server)
-    fits = all(own.memory_bytes is None or size <= own.memory_bytes for own, size in needs)
-    return Candidate(cut, len(sizes), one, epoch, on_device, on_server, fits)
-
-
-def _memory(units: Sequence[Unit], samples: int) -> float:
-    weights = COPIES * sum(own.parameter_bytes for own in units)
-    return weights + samples * sum(own.saved_bytes for own in units)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from alkit.base.arguments import changed
-from alkit.split.settings import ALL, Config, ConfigError
+from alkit.split.settings import ALL, Config
 
 log = logging.getLogger(__name__)
 DATA = {"cifar-10": "cifar10", "mnist": "mnist", "svhn": "svhn", "digits": "digits"}
@@ -52,7 +52,7 @@ def read(path: str | Path, **changes: Any) -> Config:
     Args:
         changes: values that count instead of the file's.
     Raises:
-        ConfigError: it can't be read, a key is unknown or set twice, or a value is of another type.
+        ValueError: it can't be read, a key is unknown or set twice, or a value is of another type.
         FileNotFoundError: there is no such file.
     """
     text = Path(path).read_text(encoding="utf-8")
@@ -62,11 +62,11 @@ def read(path: str | Path, **changes: Any) -> Config:
         for key, value in _explained(dict(found)).items():
             name = ALIASES.get(key, key)
             if name in values or name in INNER:
-                raise ConfigError(f"{name} is set twice, or is no key of a file")
+                raise ValueError(f"{name} is set twice, or is no key of a file")
             values[name] = value
         made: Config = changed(Config, values | changes)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {error}") from error
     return made
 
 
@@ -75,7 +75,7 @@ def _explained(values: Mapping[str, Any]) -> dict[str, Any]:
     left = {key: value for key, value in values.items() if key not in SWITCHES}
     for key in OTHERWISE:
         if left.pop(key, False) is not False:
-            raise ConfigError(f"{key} is not built here: leave it out")
+            raise ValueError(f"{key} is not built here: leave it out")
     for key, (usual, what) in SWITCHES.items():
         if values.get(key, usual) is not usual:
             log.warning("%s = %s: here %s", key, values[key], what)
@@ -88,7 +88,7 @@ def _explained(values: Mapping[str, Any]) -> dict[str, Any]:
         left.pop("pipe_batch_num", None)  # there is nothing to overlap
     alike, size = left.pop("same_data_size_for_each_client", True), left.get("data_size", 0)
     if type(alike) is not bool:
-        raise ConfigError(f"same_data_size_for_each_client is {alike!r}, which is no bool")
+        raise ValueError(f"same_data_size_for_each_client is {alike!r}, which is no bool")
     if size and not alike:  # it is shared out among them
         left["data_size"] = max(1, size // max(1, left.get("client_num", left.get("devices", 1))))
     for key in ("data", "dataset_name"):

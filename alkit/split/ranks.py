@@ -6,30 +6,77 @@
 
 A device runs its own lane and the uplink's, a thread of the server a tail's lane and the
 downlink's. What a `send` has carried is heard at the other side, and asked for as its batch begins.
-A rank has the halves of its own; of the others it knows optimisers without state, for the rates.
+A rank trains the halves of its own; of the others it knows optimisers, for the rates.
 """
 
+import json
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
+from alkit.engine import checkpoint as checkpoints
 from alkit.engine.caller import CallerState
 from alkit.engine.group import Group
+from alkit.engine.messages import sendable
 from alkit.engine.ranks import FAR, patience
 from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.channel import Channel
 from alkit.split.pairs import Pairs, Round
-from alkit.split.schedule import DEVICE, DOWNLINK, LANES, SERVER, UPLINK
+from alkit.split.planner import choice
+from alkit.split.profile import measure
+from alkit.split.schedule import LANES
+from alkit.split.settings import Settings
+from alkit.split.stream import Stream
 
-SIDES: tuple[tuple[int, ...], ...] = (DEVICE, UPLINK), (SERVER, DOWNLINK)  # lanes by stage
+sendable(Interval)
+
+
+def agreed(
+    settings: Settings,
+    units: Sequence[nn.Module],
+    streams: Sequence[Stream],
+    checkpoint: str | Path | None = None,
+) -> tuple[Settings, list[Channel]]:
+    """Return the settings that hold, and this rank's channels, with clocks set; all ranks call it.
+
+    With `settings.profile` all measure their units, and the server chooses where to cut.
+
+    Args:
+        checkpoint: of the run, if it goes on: its choice of cuts holds.
+    Raises:
+        RanksDiffer: settings or labels differ.
+    """
+    group = Group("ranks")
+    text = torch.frombuffer(bytearray(json.dumps(settings.plain()).encode()), dtype=torch.uint8)
+    parts = {"settings": text, "labels": [each.y for each in streams]}
+    group.check_equal(parts, when="before the first step ", advice="give all the same file or call")
+    channels = [Channel(peer) for peer in (range(1, group.ranks) if group.is_first else [0])]
+    for channel in channels:
+        channel.meet()
+    if not settings.profile:
+        return settings, channels
+    [part] = streams[max(0, group.rank - 1)].step(0, 1)
+    options: dict[str, Any] = {"repeats": settings.profile, "threads": settings.threads}
+    profiles = group.gather(measure(units, part.x, part.y, **options))
+
+    def chosen() -> dict[str, Any]:
+        if checkpoint is None or not Path(checkpoint).exists():
+            return choice(settings, streams, profiles)
+        before = checkpoints.load(checkpoint)["settings"]
+        return {name: before[name] for name in ("cuts", "micro")}
+
+    return replace(settings, **group.from_first(chosen)), channels
 
 
 class RankPairs(Pairs):
@@ -46,11 +93,8 @@ class RankPairs(Pairs):
 
     def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
         """Return the units of a half: copies of this rank's own."""
-        return super().part(name, units) if self.is_mine(name) else list(units)
-
-    def is_mine(self, name: str) -> bool:
-        """Whether this rank trains a half."""
-        return name == f"head {self.rank - 1}" if self.rank else name.startswith("tail")
+        mine = name == f"head {self.rank - 1}" if self.rank else name.startswith("tail")
+        return super().part(name, units) if mine else list(units)
 
     def moments(self) -> dict[str, Any]:
         """Return what optimisers keep; the server has those of all devices."""
@@ -61,109 +105,110 @@ class RankPairs(Pairs):
             found |= {f"head {at}": each.hear() for at, each in enumerate(self.channels)}
         return found
 
-    def load_moments(self, saved: Mapping[str, Any]) -> None:
-        """Put back what optimisers kept; of others' halves the rates."""
-        others = {name: own for name, own in saved.items() if own and not self.is_mine(name)}
-        super().load_moments({**saved, **{n: own | {"state": {}} for n, own in others.items()}})
-
     def round(self, number: int) -> Round:
         """Train a round; `state` has its end at the server, and at a device its head's."""
         steps, sizes = self.steps(number), self.sizes(number)
         if self.rank:
             [channel], at = self.channels, self.rank - 1
-            channel.tell(self._trained(at, steps[at], 0, channel) if at in steps else {})
+            channel.tell(self.trained(at, steps[at]) if at in steps else None)
             state, losses, right = channel.hear()
             self.state |= state
             return Round(losses, sizes, right)
-        ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        caller, told = CallerState.here(), dict[int, Any]()
-        for at in range(self.settings.devices):
-            about, name = (at, steps.get(at, range(0)), caller, ended), f"alkit-tail-{at}"
-            threading.Thread(target=self._tail, args=about, name=name, daemon=True).start()
-        for _ in self.channels:
-            found = ended.get()
-            if isinstance(found, BaseException):
-                raise found
-            told |= found
+        found = self.tails(steps)
         start_s = time.perf_counter()
-        self.average({at: told[at]["state"] for at in steps}, sizes)
-        end_s = time.perf_counter()
-        losses, right = ({at: told[at][key] for at in steps} for key in ("losses", "right"))
-        for at, channel in enumerate(self.channels):
-            units = {str(unit) for unit in range(self.settings.cuts[at])}
-            head = {name: own for name, own in self.state.items() if name.split(".")[0] in units}
+        self.average({at: found[at]["state"] for at in steps}, sizes)
+        times = start_s, time.perf_counter()
+        losses, right = ({at: found[at][key] for at in steps} for key in ("losses", "right"))
+        for cut, channel in zip(self.settings.cuts, self.channels, strict=True):
+            head = {key: own for key, own in self.state.items() if int(key.split(".")[0]) < cut}
             channel.tell((head, losses, right))
         for channel in self.channels:
             channel.sender.settle()
-        seen = [row for at in steps for row in told[at]["seen"]]
+        seen = [row for at in steps for row in found[at]["seen"]]
         for at, some in steps.items():
-            seen.append(Interval(f"server {at}", "average", 1, some.stop - 1, 0, start_s, end_s))
+            seen.append(Interval(f"server {at}", "average", 1, some.stop - 1, 0, *times))
         names = [f"{lane} {at}" for at in range(self.settings.devices) for lane in LANES]
         return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
 
-    def _tail(
-        self, at: int, steps: range, caller: CallerState, ended: "queue.SimpleQueue[Any]"
-    ) -> None:
-        """Train a device's tail, and hear what the device has; whatever fails is raised there."""
-        try:
-            channel, own = self.channels[at], dict[str, Any](seen=[])
-            if len(steps) and len(self.pair(at)) > 1:
-                with caller.entered():
-                    own = self._trained(at, steps, 1, channel)
-            told = channel.hear()
-            if told:
-                shift_s = channel.offset_s
-                rows = [Interval(*row) for row in told["seen"]]
-                moved = [
-                    row._replace(start_s=row.start_s + shift_s, end_s=row.end_s + shift_s)
-                    for row in rows
-                ]
-                seen = [*(Interval(*row) for row in own["seen"]), *moved, *channel.arrived()]
-                own["state"] = told["state"] | own.get("state", {})
-                own = told | own | {"seen": [_of_device(at, row, steps.start) for row in seen]}
-            ended.put({at: own})
-        except BaseException as error:  # it must not be lost with its thread
-            ended.put(error)
+    def tails(self, steps: Mapping[int, range]) -> dict[int, dict[str, Any]]:
+        """Train all tails, each on a thread; return by device what came out on both sides."""
+        ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        caller, found = CallerState.here(), dict[int, dict[str, Any]]()
 
-    def _trained(self, at: int, steps: range, side: int, channel: Channel) -> dict[str, Any]:
+        def follow(at: int) -> None:
+            try:
+                with caller.entered():
+                    ended.put((at, self.tail(at, steps.get(at, range(0))), None))
+            except BaseException as error:  # it must not be lost with its thread
+                ended.put((at, {}, error))
+
+        for at in range(self.settings.devices):
+            threading.Thread(target=follow, args=[at], daemon=True).start()
+        for _ in self.channels:
+            at, found[at], error = ended.get()
+            if error is not None:
+                raise error
+        return found
+
+    def tail(self, at: int, steps: range) -> dict[str, Any]:
+        """Train a device's tail, and hear what came out on the device."""
+        channel, own = self.channels[at], dict[str, Any](state={}, seen=[])
+        if len(steps) and len(self.pair(at)) > 1:
+            own = self.trained(at, steps)
+        told = channel.hear()
+        if told is None:  # the device had nothing to do
+            return own
+        shift_s = channel.offset_s
+        moved = (
+            i._replace(start_s=i.start_s + shift_s, end_s=i.end_s + shift_s) for i in told["seen"]
+        )
+        seen = [
+            i._replace(resource=f"{i.resource} {at}", batch=i.batch + steps.start)
+            for i in (*own["seen"], *moved, *channel.arrived())
+        ]
+        return told | own | {"state": told["state"] | own["state"], "seen": seen}
+
+    def trained(self, at: int, steps: range) -> dict[str, Any]:
         """Run this side's lanes of some steps; return what came out, and what all of them did."""
-        pair, given = self.pair(at), self._batches(at, steps, side, channel)
-        pair[side].load(self.state)
-        pair[side].begin(steps.start, at)
-        run = _Side(self.schedule(at), pair, side, channel)
-        # a link before a half, for it takes no time
-        run.here(given, self.settings.threads, run.listen, lambda ready: ready - 1)
+        pair, channel = self.pair(at), self.channels[0 if self.rank else at]
+        half = pair[channel.serves]
+        half.load(self.state)
+        half.begin(steps.start)
+        run = _Side(self.schedule(at), pair, channel)
+        # a link before a half, because it takes no time
+        run.here(
+            self.batches(at, steps), self.settings.threads, run.listen, lambda ready: ready - 1
+        )
         run.close()
         names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
-        ran = (own for own in run.watch.intervals() if own.kind != "send")
-        seen = [own._replace(resource=names[own.resource]) for own in ran] + channel.arrived()
-        found = {"state": pair[side].state(), "seen": [tuple(own) for own in seen]}
-        return found | {"losses": pair[side].losses, "right": pair[side].right}
+        ran = (i for i in run.watch.intervals() if i.kind != "send")
+        seen = [i._replace(resource=names[i.resource]) for i in ran] + channel.arrived()
+        return {"state": half.state(), "seen": seen, "losses": half.losses, "right": half.right}
 
-    def _batches(self, at: int, steps: Iterable[int], side: int, channel: Channel) -> Iterator[Any]:
+    def batches(self, at: int, steps: Sequence[int]) -> Iterator[Any]:
         """Yield a device's batches, and note how long they took; at the server a word for each."""
-        for number, step in enumerate(steps):
+        made = super().batches(at, steps)
+        for number in range(len(steps)):
             start_s = time.perf_counter()
-            with self.lock:
-                next(self.ticks, None)
-            parts = None if side else [*self.streams[at].step(step, self.settings.micro[at])]
-            times = start_s, time.perf_counter()
-            if not side:
-                channel.seen.append(Interval("device", "load", 0, number, 0, *times))
-            yield parts
+            if self.rank:
+                parts = next(made)
+                times = start_s, time.perf_counter()
+                self.channels[0].seen.append(Interval("device", "load", 0, number, 0, *times))
+                yield parts
+            else:
+                with self.lock:
+                    next(self.ticks, None)
+                yield None
 
 
 class _Side(Run):
     """A run of one side's lanes, which hears of the other's."""
 
-    def __init__(
-        self, schedule: Schedule, stages: Sequence[Any], side: int, channel: Channel
-    ) -> None:
-        own, theirs = SIDES[side], SIDES[1 - side]
-        if schedule.workers == 1:  # a device that has all units is alone
-            own, theirs = (DEVICE,), ()
-        self.told, self.due = _told(schedule, own, theirs), _told(schedule, theirs, own)
+    def __init__(self, schedule: Schedule, stages: Sequence[Any], channel: Channel) -> None:
+        side = int(channel.serves)
+        self.told, self.due = _told(schedule, side), _told(schedule, 1 - side)
         self.channel, self.to_ask = channel, deque[tuple[int, int]]()
+        own = range(2 * side, min(2 * side + 2, schedule.lanes))  # a stage's half, and its link
         super().__init__(schedule, stages, own, self.due)
 
     def feed(self) -> None:
@@ -184,7 +229,7 @@ class _Side(Run):
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
         """Run a task; a device's that takes too long ends it, saying where all threads are."""
-        with patience() if worker in SIDES[0] else nullcontext():
+        with nullcontext() if self.channel.serves else patience():
             return super().work(task, payload, worker)
 
     def tell(self, task: Task, output: Any) -> None:
@@ -211,14 +256,8 @@ class _Side(Run):
         self.channel.first += self.fed
 
 
-def _of_device(at: int, row: Interval, first: int) -> Interval:
-    return row._replace(resource=f"{row.resource} {at}", batch=row.batch + first)
-
-
-def _told(schedule: Schedule, tellers: Collection[int], hearers: Collection[int]) -> list[Place]:
-    """Return the places of tasks of some lanes that tasks of others wait for, in their order."""
-    far = [Task(kind, stage, FAR, micro) for kind, stage, micro in schedule.places]
-    hear = [task for task in far if schedule.lane(task) in hearers]
-    found = {each.place for task in hear for each in schedule.waits(task)}
-    lanes = {task.place: schedule.lane(task) for task in far}
-    return [place for place in schedule.places if place in found and lanes[place] in tellers]
+def _told(schedule: Schedule, stage: int) -> list[Place]:
+    """Return the places of a stage's tasks that the other stage's wait for, in their order."""
+    far = [Task(kind, own, FAR, micro) for kind, own, micro in schedule.places if own != stage]
+    found = {each.place for task in far for each in schedule.waits(task)}
+    return [place for place in schedule.places if place in found and place[1] == stage]

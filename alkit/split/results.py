@@ -7,13 +7,13 @@ when its receiver takes it.
 """
 
 import json
-import operator
 import platform
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
@@ -64,7 +64,7 @@ def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataF
         for i in own:
             spent[i.resource.split()[0], i.kind] += i.end_s - i.start_s
         rounds = [each for each in record.details.rounds if at in each.losses]
-        pairs = [(each.losses[at], each.sizes[at]) for each in rounds]
+        losses = [np.average(each.losses[at], weights=each.sizes[at]) for each in rounds]
         idle = {lane: timeline.idle_share(resource) for lane, resource in lanes.items()}
         rows.append(
             {
@@ -78,7 +78,7 @@ def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataF
                 "server_idle": idle["server"] * timeline.span_s,
                 "client_idle": idle["device"] * timeline.span_s,
                 "test_accuracy": record.test_acc,
-                "train_loss": [round(_mean(*pair), 4) for pair in pairs],
+                "train_loss": [round(float(loss), 4) for loss in losses],
                 "train_acc": [round(each.right[at] / sum(each.sizes[at]), 4) for each in rounds],
                 "val_loss": history.get("val_loss", pd.Series()).tolist(),
                 "val_acc": history.get("val_acc", pd.Series()).tolist(),
@@ -102,7 +102,3 @@ def write(folder: Path, frame: pd.DataFrame, record: Record, about: Mapping[str,
         frame.to_csv(partial, index=False)
     with replacing(folder / "results.json") as partial:
         partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")
-
-
-def _mean(losses: Sequence[float], sizes: Sequence[int]) -> float:
-    return sum(map(operator.mul, losses, sizes)) / sum(sizes)

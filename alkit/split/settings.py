@@ -1,34 +1,53 @@
-"""What a run of split learning is told: by `alkit.fit`, or by a file for programs."""
+"""What a run of split learning is told: by `alkit.fit`, or by a file for programs.
+
+method       cut          micro    tail
+central      0            1        one a device
+fed          all units    -        none            (FedAvg)
+splitfed     any          1        one a device    (SplitFed v1)
+pipelearn    any          N        one a device
+"""
 
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
-from alkit.split.deal import STRATEGIES
-from alkit.split.methods import METHODS, TABLE, Method
 from alkit.split.networks import NETWORKS
 
+
+class Method(NamedTuple):
+    """What one published system allows.
+
+    Attributes:
+        cut: units on the device: "none" of them, "all", or "any" number.
+        pipelined: an iteration may have several micro-batches.
+    """
+
+    cut: Literal["none", "any", "all"] = "any"
+    pipelined: bool = False
+
+    def cuts(self, units: int) -> range:
+        """Return the numbers of units that a device may have, of so many."""
+        return range(units * (self.cut == "all"), 1 + units * (self.cut != "none"))
+
+
+TABLE = {
+    "central": Method(cut="none"),
+    "fed": Method(cut="all"),
+    "splitfed": Method(),
+    "pipelearn": Method(pipelined=True),
+}
+METHODS = tuple(TABLE)
 ALL = -1  # a cut: all units on the device
-MIRRORLESS = ("mnist", "svhn", "digits")  # a digit in a mirror is another sign
 CHOICES = {
     "method": METHODS,
     "augment": ("none", "weak"),
-    "partition": STRATEGIES,
     "model": NETWORKS,
     "data": ("cifar10", "mnist", "svhn", "digits"),
     "norm": ("batch", "group"),
 }
-# the least of each number, and what it is below
-RANGES = dict.fromkeys(("devices", "epochs", "batch", "threads", "least"), (1.0, math.inf))
-RANGES |= dict.fromkeys(("lr", "data_size", "test_size", "profile"), (0.0, math.inf))
-RANGES |= dict.fromkeys(("uplink_mbit", "downlink_mbit"), (0.0, math.inf))
-RANGES |= {"alpha": (1e-3, math.inf), "aggregate_every": (-1.0, math.inf)}
-RANGES |= {"momentum": (0.0, 1.0), "port": (1.0, 65535.0)}
-
-
-class ConfigError(ValueError):
-    """Settings or a configuration that can't be used; says which key, and what is allowed."""
+# the least of each number, where it isn't 0
+LEAST = dict.fromkeys(("devices", "epochs", "batch", "threads", "least", "port"), 1.0)
+LEAST |= {"aggregate_every": -1.0, "seed": -math.inf}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +62,12 @@ class Settings:
         micro: micro-batches of an iteration, likewise.
         epochs, batch: as a device counts them: samples are its own.
         aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
-        lr, momentum: of SGD, on both sides.
+        lr: of both sides.
         seed: of shares, order, augmentation and dropout.
         augment: "none" or "weak" (crop and flip).
         drop_last: each device leaves a last, smaller batch of an epoch out.
         threads: operator threads of each device, and of the server for each.
-        partition, alpha, data_size: who has what, see `alkit.split.deal`; samples of each device,
-            0: all, shared out.
+        data_size: samples of each device; 0: all, shared out.
         profile: on ranks, iterations by which each machine's units are timed before the start;
             cuts and micro-batches are then chosen. 0: they are as given.
         uplink_mbit, downlink_mbit: the links' speeds, for the choice.
@@ -66,13 +84,10 @@ class Settings:
     batch: int = 100
     aggregate_every: int = -1
     lr: float = 0.01
-    momentum: float = 0.9
     seed: int = 1994
     augment: str = "none"
     drop_last: bool = False
     threads: int = 1
-    partition: str = "iid"
-    alpha: float = 0.5
     data_size: int = 0
     profile: int = 0
     uplink_mbit: float = 0.0
@@ -82,26 +97,30 @@ class Settings:
     least: int = 1
 
     def __post_init__(self) -> None:
-        self._check()
-        object.__setattr__(self, "cuts", self._each(self.cuts))
-        object.__setattr__(self, "micro", self._each(self.micro))
-        if min(self.cuts, default=0) < ALL:
-            raise ConfigError(f"cuts is {list(self.cuts)}: give -1 (all units) or more")
-        if min(self.micro) < 1:
-            raise ConfigError(f"micro is {list(self.micro)}: each must be at least 1")
+        for each in fields(self):
+            self._check(each.name, each.type)
+        self._spread("cuts", ALL)
+        self._spread("micro", 1)
         if not self.rules.pipelined and max(self.micro) > 1:
-            raise ConfigError(f"{self.method} has one micro-batch: several are for pipelearn")
+            raise ValueError(f"{self.method} has one micro-batch: several are for pipelearn")
         if self.profile and not (self.rules.pipelined and self.uplink_mbit and self.downlink_mbit):
-            raise ConfigError(
+            raise ValueError(
                 "profile is given, which chooses pipelearn's cuts by the speeds of links: give that"
                 " method, uplink_mbit and downlink_mbit"
             )
         if self.units:
-            self._check_cuts()
+            allowed = self.rules.cuts(self.units)
+            cuts = self.cuts or (allowed[min(1, len(allowed) - 1)],) * self.devices
+            self._set("cuts", tuple(self.units if cut == ALL else cut for cut in cuts))
+            if bad := [cut for cut in self.cuts if cut not in allowed]:
+                said = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else f"{allowed[0]}"
+                raise ValueError(
+                    f"cut {bad[0]} of {self.units} units: give {said} for {self.method}"
+                )
 
     @property
     def rules(self) -> Method:
-        """What the method allows, and where its tail is."""
+        """What the method allows."""
         return TABLE[self.method]
 
     def plain(self) -> dict[str, Any]:
@@ -109,47 +128,34 @@ class Settings:
         told = {key: value for key, value in asdict(self).items() if key != "events"}
         return {key: list(own) if isinstance(own, tuple) else own for key, own in told.items()}
 
-    def _check(self) -> None:
-        """Compare types, words and numbers with what they may be."""
-        for each in fields(self):
-            name, wanted, value = each.name, each.type, getattr(self, each.name)
-            if wanted is float and type(value) is int:
-                object.__setattr__(self, name, float(value))
-            elif isinstance(wanted, type) and type(value) is not wanted:
-                raise ConfigError(f"{name} is {value!r}, which is no {wanted.__name__}")
-            if name in CHOICES and value not in CHOICES[name]:
-                raise ConfigError(f"{name} is {value!r}: give {', '.join(CHOICES[name])}")
-            least, most = RANGES.get(name, (-math.inf, math.inf))
-            if name in RANGES and not least <= value < most:
-                limit = "finite" if most == math.inf else f"below {most:g}"
-                raise ConfigError(f"{name} is {value}: it must be at least {least:g}, and {limit}")
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
 
-    def _check_cuts(self) -> None:
-        allowed, shared = self.rules.cuts(self.units), self.rules.shared
-        usual = min(1, len(allowed) - 1, self.units - shared)  # a shared tail has one unit at least
-        cuts = self.cuts or (allowed[usual],) * self.devices
-        object.__setattr__(self, "cuts", tuple(self.units if c == ALL else c for c in cuts))
-        if bad := [cut for cut in self.cuts if cut not in allowed]:
-            least, most = allowed[0], allowed[-1]
-            said = f"{least} to {most}" if least < most else f"{least} for {self.method}"
-            raise ConfigError(f"cut {bad[0]} of {self.units} units: give {said}")
-        if shared and (len(set(self.cuts)) > 1 or self.cuts[0] == self.units):
-            raise ConfigError(
-                f"{self.method} has one tail, and a network is split once: give all devices one cut"
-                " below all units"
-            )
+    def _check(self, name: str, wanted: Any) -> None:
+        """Compare a type, word or number with what it may be."""
+        value = getattr(self, name)
+        if wanted is float and type(value) is int:
+            self._set(name, float(value))
+        elif isinstance(wanted, type) and type(value) is not wanted:
+            raise ValueError(f"{name} is {value!r}, which is no {wanted.__name__}")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise ValueError(f"{name} is {value!r}: give {', '.join(CHOICES[name])}")
+        least = LEAST.get(name, 0.0)
+        if wanted in (int, float) and not least <= value < math.inf:
+            raise ValueError(f"{name} is {value}: it must be at least {least:g}, and finite")
 
-    def _each(self, values: int | Sequence[int]) -> tuple[int, ...]:
-        """Return a value a device; a single one is for all."""
-        values = (values,) if isinstance(values, int) else tuple(values)
-        if len(values) == 1:
-            return values * self.devices
-        if values and len(values) != self.devices:
-            raise ConfigError(
-                f"{list(values)} for {self.devices} devices: a network is split once, give one"
-                " number, or one a device"
+    def _spread(self, name: str, least: int) -> None:
+        """Have a value a device; a single one is for all."""
+        value = getattr(self, name)
+        values = (value,) if isinstance(value, int) else tuple(value)
+        if len(values) not in (0, 1, self.devices):
+            raise ValueError(
+                f"{name} is {list(values)} for {self.devices} devices: a network is split once,"
+                " give one number, or one a device"
             )
-        return values
+        if min(values, default=least) < least:
+            raise ValueError(f"{name} is {list(values)}: each must be at least {least}")
+        self._set(name, values * self.devices if len(values) == 1 else values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +169,7 @@ class Config(Settings):
             network.
         data, test_size: the set, and how many of its test samples count (0: all).
         model, norm: network, and "batch" or "group".
+        augment: of CIFAR-10 only: another set's digit in a mirror is another sign.
         validate, test: accuracy of the averaged network after each round on samples held out of
             training, and at the end on the test part.
         folder: for results.
@@ -182,6 +189,6 @@ class Config(Settings):
     folder: str = "runs/split"
 
     def __post_init__(self) -> None:
-        if self.data in MIRRORLESS:
-            object.__setattr__(self, "augment", "none")
+        if self.data != "cifar10":
+            self._set("augment", "none")
         super().__post_init__()

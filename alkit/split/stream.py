@@ -1,4 +1,4 @@
-"""A device's samples as a row of batches, each a function of (seed, device, step).
+"""A device's samples, and its row of batches, each a function of (seed, device, step).
 
 Steps count on over epochs. Rounds, between which the server averages, are ranges of steps:
 
@@ -8,14 +8,17 @@ Steps count on over epochs. Rounds, between which the server averages, are range
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from alkit.base.seeds import generator_for
+from alkit.base.seeds import generator_for, seed_for
 from alkit.data.augment import crop_and_flip
+from alkit.data.parts import Part
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
 
@@ -28,14 +31,28 @@ class MicroBatch(NamedTuple):
     share: float
 
 
+def deal(samples: int, devices: int, size: int = 0, *, seed: int = 1994) -> list[Tensor]:
+    """Return for every device the indices of its samples, drawn at random; none has two owners.
+
+    Args:
+        size: samples of each device; 0: all are shared out, equally up to one.
+    Raises:
+        ValueError: more asked for than there are.
+    """
+    if devices * size > samples:
+        raise ValueError(f"{size} samples for each of {devices} devices: there are {samples}")
+    drawn = np.random.default_rng(seed_for(seed, "partition")).permutation(samples)
+    parts = np.array_split(drawn[: devices * size or samples], devices)
+    return [torch.from_numpy(np.sort(part)) for part in parts]
+
+
 class Stream:
     """The batches of one device.
 
     Args:
         x, y: its samples (N, ...) and labels (N).
         device: its number.
-        normal: mean and standard deviation of each channel, taken off.
-        scaled: whole numbers of a byte (uint8) are brought to 0..1, as those of images are.
+        part: of which they are, where images of bytes become its floats.
     Raises:
         ValueError: fewer samples than a micro-batch must have, or no whole batch to keep.
     """
@@ -46,9 +63,7 @@ class Stream:
         y: Tensor,
         settings: Settings,
         device: int,
-        normal: tuple[Tensor, Tensor] | None = None,
-        *,
-        scaled: bool = True,
+        part: Part | None = None,
     ) -> None:
         if len(x) < settings.least:
             raise ValueError(f"device {device} has {len(x)} samples: give {settings.least} or more")
@@ -58,8 +73,7 @@ class Stream:
                 " drop_last leaves smaller ones out: give fewer workers, or smaller batches"
             )
         self.x, self.y = x.cpu(), y.cpu()  # a batch goes to where the head is
-        self.settings, self.device = settings, device
-        self.normal, self.scaled = normal, scaled
+        self.settings, self.device, self.part = settings, device, part
 
     def step(self, step: int, micro: int) -> Iterator[MicroBatch]:
         """Yield the micro-batches of a step."""
@@ -69,11 +83,8 @@ class Stream:
         x, y, start = self.x[chosen], self.y[chosen], 0
         if self.settings.augment == "weak":
             x = crop_and_flip(x, generator_for(seed, "augment", self.device, step))
-        if self.scaled and x.dtype == torch.uint8:
-            x = x.float() / 255
-        if self.normal is not None:
-            mean, deviation = (each.view(-1, 1, 1) for each in self.normal)
-            x = (x - mean) / deviation
+        if self.part is not None:
+            x = replace(self.part, x=x, y=y).floats().x
         for size in step_sizes(self.settings, len(self.x), step, micro):
             rows = slice(start, start + size)
             yield MicroBatch(x[rows], y[rows], size / len(chosen))

@@ -5,9 +5,9 @@ the device's backward (PiPar, Zhang et al. 2024, in our notation):
 
     F_i = F_(i-1) + f                       forwards run back to back
     U_i = max(F_i, U_(i-1)) + u             the uplink carries one after the other
-    S_i = max(U_i + latency, S_(i-1)) + s   forward and backward of the tail
+    S_i = max(U_i, S_(i-1)) + s   forward and backward of the tail
     D_i = max(S_i, D_(i-1)) + d
-    R_i = max(D_i + latency, R_(i-1)) + b   with R_0 = F_N
+    R_i = max(D_i, R_(i-1)) + b   with R_0 = F_N
 
 Each of them is a line in the number of samples: small micro-batches cost more a sample.
 """
@@ -46,7 +46,6 @@ class Times(NamedTuple):
         up, down: of activations and labels, and of their gradients.
         server: forward and backward of the tail.
         update, server_update: seconds of an optimiser step on each side.
-        latency_up_s, latency_down_s: seconds from the last byte sent to the last received.
     """
 
     forward: Line
@@ -56,8 +55,6 @@ class Times(NamedTuple):
     backward: Line
     update: float = 0.0
     server_update: float = 0.0
-    latency_up_s: float = 0.0
-    latency_down_s: float = 0.0
 
 
 def iteration_s(times: Times, sizes: Sequence[int]) -> float:
@@ -68,9 +65,9 @@ def iteration_s(times: Times, sizes: Sequence[int]) -> float:
     for size in sizes:
         forward += times.forward.at(size)
         up = max(forward, up) + times.up.at(size)
-        server = max(up + times.latency_up_s, server) + times.server.at(size)
+        server = max(up, server) + times.server.at(size)
         down = max(server, down) + times.down.at(size)
-        downs.append(down + times.latency_down_s)
+        downs.append(down)
     end = forward
     for size, arrived in zip(sizes, downs, strict=True):
         end = max(arrived, end) + times.backward.at(size)

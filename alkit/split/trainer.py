@@ -1,7 +1,7 @@
 """Pairs of heads and tails in the one loop; a round, between two averages, is its epoch."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from alkit.base.arguments import Brief
 from alkit.engine import trainer
 from alkit.engine.device import place
-from alkit.engine.evaluate import Judged, Metrics, judge
+from alkit.engine.evaluate import Judged, Metrics
 from alkit.engine.group import Group
 from alkit.engine.modes import evaluating
 from alkit.schedule.timeline import Timeline
@@ -66,6 +66,8 @@ class Trainer(trainer.Trainer):
         group: the ranks that run this; the first one measures for all.
     """
 
+    loss = staticmethod(F.cross_entropy)
+
     def __init__(self, model: Whole, pairs: Pairs, group: Group) -> None:
         self.model, self.pairs, self.group = model, pairs, group
         self.rounds = list[Round]()
@@ -74,11 +76,6 @@ class Trainer(trainer.Trainer):
     def name(self) -> str:
         """The method."""
         return self.pairs.settings.method
-
-    @property
-    def loss(self) -> Callable[[Any, Tensor], Tensor]:
-        """What tails compare classes by."""
-        return F.cross_entropy
 
     def batches(self, plan: Any, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
         """Yield the sizes of the round's steps, device by device: who trains them has them."""
@@ -96,7 +93,7 @@ class Trainer(trainer.Trainer):
         if events and self.group.is_first:
             results.add(events, made.timeline, first=not self.rounds)
         self.rounds.append(made._replace(timeline=Timeline((), ())))
-        losses = [loss for own in made.losses.values() for loss in own]
+        losses = [loss for each in made.losses.values() for loss in each]
         rows = torch.tensor(losses, dtype=torch.float64).view(-1, 1, 1)
         timeline = Timeline.of(made.timeline.intervals, made.timeline.resources)
         return Trained(rows, timeline, time.perf_counter() - start_s)
@@ -106,11 +103,9 @@ class Trainer(trainer.Trainer):
         return {} if self.pairs.settings.aggregate_every == -1 else {"round": len(self.rounds)}
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
-        """Return what the averaged network is worth."""
-        found = self.group.from_first(
-            lambda: vars(judge(self.model, part, loss=self.loss, metrics=metrics))
-        )
-        return Judged(**found)
+        """Return what the averaged network is worth, which the first rank has."""
+        judge = super().judge
+        return Judged(**self.group.from_first(lambda: vars(judge(part, metrics))))
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return those of heads and tails, whose rates the scheduler moves."""
@@ -118,13 +113,13 @@ class Trainer(trainer.Trainer):
 
     def state(self) -> dict[str, Any]:
         """Return all that training changes; the first rank has all of it."""
-        rounds, model = [list(own[:3]) for own in self.rounds], dict(self.model.state_dict())
+        rounds, model = [list(each[:3]) for each in self.rounds], dict(self.model.state_dict())
         return {"model": model, "optimizers": self.pairs.moments(), "rounds": rounds}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self.model.load_state_dict(saved["model"])
-        self.pairs.state = {name: own.detach().cpu() for name, own in saved["model"].items()}
+        self.pairs.state = {name: each.detach().cpu() for name, each in saved["model"].items()}
         self.pairs.load_moments(saved["optimizers"])
         self.rounds = [Round(*each) for each in saved["rounds"]]
 
@@ -133,6 +128,5 @@ class Trainer(trainer.Trainer):
         """What is left of all rounds."""
         settings, losses = self.pairs.settings, dict[int, Tensor]()
         for at in range(settings.devices):
-            own = [loss for each in self.rounds for loss in each.losses.get(at, ())]
-            losses[at] = torch.tensor(own)
+            losses[at] = torch.tensor([v for each in self.rounds for v in each.losses.get(at, ())])
         return Details(settings, tuple(self.rounds), losses)

@@ -20,9 +20,8 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from alkit import split
-from alkit.split.average import average
 from alkit.split.half import Half, factory_of, state_of
-from alkit.split.pairs import Pairs
+from alkit.split.pairs import Pairs, average
 from alkit.split.stream import Stream, round_count, round_steps
 
 METHOD, DEVICES = sys.argv[1] if len(sys.argv) > 1 else "splitfed", 2
@@ -60,13 +59,13 @@ def device(message: Message, context: Context) -> Message:
         half.load(message.content["weights"].to_torch_state_dict())
     act, number, sent = told["act"], told["number"], None
     for step in round_steps(SETTINGS, len(stream.y), number) if act == "round" else ():
-        half.begin(step, at)
+        half.begin(step)
         half.forward([*stream.step(step, 1)], 0, 0)
         half.backward(None, 0, 0)
         half.update(None, 0, 0)
     if act in ("forward", "backward"):  # the first leaves nothing, the second runs it again
         running = copy.deepcopy(half) if act == "forward" else half
-        running.begin(number, at)
+        running.begin(number)
         x, y, _ = running.forward([*stream.step(number, 1)], 0, 0)
         sent = {"x": x, "y": y}
     if act == "backward":
@@ -101,7 +100,7 @@ def main(grid: Grid, context: Context) -> None:
     """Drive the rounds, and average what devices and their tails have trained."""
     units, make = network(), factory_of(SETTINGS)
     own = {"first": CUT, "stage": 1, "is_last": True, "seed": SETTINGS.seed}
-    state, pipes = state_of(units), range(DEVICES)
+    state, pipes = state_of(nn.ModuleList(units)), range(DEVICES)
     while len(there := list(grid.get_node_ids())) < DEVICES:
         time.sleep(0.1)
     _, nodes, sizes, _ = zip(*ask(grid, "hello", repeat(0), there), strict=True)
@@ -117,7 +116,7 @@ def main(grid: Grid, context: Context) -> None:
             first = {} if place else {"weights": [begun] * len(busy)}
             sent = ask(grid, "forward", now, near, **first)
             for at, step, (*_, act) in zip(busy, now, sent, strict=True):
-                tails[at].begin(step, at)
+                tails[at].begin(step)
                 tails[at].forward((act["x"], act["y"], 1.0), 0, 0)
                 gradients.append({"x": tails[at].backward(None, 0, 0)})
                 tails[at].update(None, 0, 0)

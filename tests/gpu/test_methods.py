@@ -134,7 +134,7 @@ def test_layers_on_the_host_and_on_the_device(method):
     assert at(there) == {"cpu", ONE}
 
 
-WIDE = (*DTP, "elastic", "central", "fed", "split", "splitfed", "splitfed2", "pipelearn")
+WIDE = (*DTP, "elastic", "central", "fed", "splitfed", "pipelearn")
 
 
 @pytest.mark.parametrize("method", [each for each in alkit.METHODS if each not in WIDE])

@@ -97,7 +97,7 @@ def test_what_cannot_be_had_is_said():
         alkit.fit(dtp.network("tiny"), made_set(), device=["sim:0", LAST], progress=False)
 
 
-@pytest.mark.parametrize("method", [*METHODS, "split", "elastic", "dtp"])
+@pytest.mark.parametrize("method", [*METHODS, "splitfed", "elastic", "dtp"])
 def test_a_network_and_samples_that_are_there_already(method):
     """`net.cuda()`, and no word of a device."""
 

@@ -5,7 +5,8 @@ import torch
 
 import alkit
 from alkit.base import tree
-from alkit.split.half import Half
+from alkit.split.half import Half, factory_of
+from alkit.split.settings import Settings
 from tests.sim.device import operators, start
 from tests.unit.split.helpers import pairs_of, same_bits, samples, trained, units
 
@@ -16,8 +17,7 @@ LAST = f"sim:{COUNT - 1}"
 OWN = {"sizes": (20, 14), "norm": "batch", "dropout": 0.4, "batch": 7}
 METHODS = {
     "fed": {"cut": 4},
-    "split": {"cut": 2},
-    "splitfed2": {"cut": 2},
+    "splitfed": {"cut": 2},
     "pipelearn": {"cut": (1, 3), "micro": 2},
 }
 
@@ -44,7 +44,8 @@ def test_units_and_samples_that_are_there_already():
 
 def test_halves_take_and_give_host_memory():
     own = [unit.to("sim:0") for unit in units()]
-    head, tail = Half(own[:2]), Half(own[2:], first=2, stage=1, is_last=True)
+    make = factory_of(Settings())
+    head, tail = Half(own[:2], make), Half(own[2:], make, first=2, stage=1, is_last=True)
     part = head.forward([(*samples(6), 1.0)], 0, 0)
     tail.forward(part, 0, 0)
     gradient = tail.backward(None, 0, 0)
@@ -54,7 +55,7 @@ def test_halves_take_and_give_host_memory():
     assert {tensor.device.type for tensor in tree.tensors(given)} == {"cpu"}
 
 
-@pytest.mark.parametrize("method", ["split", "fed", "splitfed"])
+@pytest.mark.parametrize("method", ["fed", "splitfed"])
 def test_the_one_face(method, tmp_path):
     x, y = samples(40)
     parts = (x[:24], y[:24]), (x[24:32], y[24:32]), (x[32:], y[32:])

@@ -35,7 +35,7 @@ y, rows, images = torch.arange(16) % 3, torch.randn(16, 6), torch.randn(16, 1, 1
 sizes = ViTSizes(layers=2, width=8, heads=2, mlp=8, patch=8, image=16, channels=1, classes=3)
 dtp = alkit.dtp.network("tiny", channels=1, classes=3)
 others = {"elastic": alkit.elastic.vit_classifier(sizes), "dtp": dtp}
-for method in ("bp", "al_pipeline", "pipedream", "split", "elastic", "dtp"):
+for method in ("bp", "al_pipeline", "pipedream", "splitfed", "elastic", "dtp"):
     blocks = [torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.ReLU()), torch.nn.Linear(8, 3)]
     data, options = (images if method in others else rows, y), {"batch_size": 8, "progress": False}
     record = alkit.fit(others.get(method, blocks), data, data, data, method=method, **options)

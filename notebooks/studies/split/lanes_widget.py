@@ -9,7 +9,7 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
 from alkit.split.planner import Workload, times_at
-from alkit.split.profile import Link, Machine
+from alkit.split.profile import Link, Unit
 from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s
 from studies.common.dashboards import Dashboard
@@ -27,8 +27,7 @@ def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeli
 def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict[Task, float]:
     """Return the seconds of every task of batch 0, for the clock.
 
-    The tail's forward has them all and its backward none: they follow each other at once. Latency
-    lies on the links here, where it also delays what follows.
+    The tail's forward has them all and its backward none: they follow each other at once.
     """
     found: dict[Task, float] = {Task("update", 0, 0): times.update}
     found[Task("update", 1, 0)] = times.server_update
@@ -47,7 +46,7 @@ class LaneDashboard(Dashboard):
     """Choose cut, micro-batches, links and the device's speed; see who works when.
 
     Args:
-        machine: profile of the network on this machine, which plays the server.
+        units: profile of the network on this machine, which plays the server.
 
     Attributes:
         cut, micro, up, down, slower: sliders. `.value` may be set in code.
@@ -56,16 +55,15 @@ class LaneDashboard(Dashboard):
 
     def __init__(
         self,
-        machine: Machine,
+        units: Sequence[Unit],
         workload: Workload,
         *,
         cut: int = 1,
         up: float = 10.0,
         down: float = 25.0,
     ) -> None:
-        self.machine, self.workload = machine, workload
-        units = len(machine.units)
-        self.cut = W.IntSlider(cut, 1, units - 1, description="cut")
+        self.units, self.workload = units, workload
+        self.cut = W.IntSlider(cut, 1, len(units) - 1, description="cut")
         self.micro = W.IntSlider(
             4, 1, min(20, workload.batch // workload.least), description="micro"
         )
@@ -81,8 +79,8 @@ class LaneDashboard(Dashboard):
     def times(self) -> Times:
         """The lines of what is chosen."""
         link = Link(1e6 * self.up.value, 1e6 * self.down.value)
-        device = self.machine.scaled(self.slower.value)
-        return times_at(device, self.machine, link, self.workload, self.cut.value)
+        device = [unit.scaled(self.slower.value) for unit in self.units]
+        return times_at(device, self.units, link, self.workload, self.cut.value)
 
     def _redraw(self) -> None:
         times, batch = self.times, self.workload.batch

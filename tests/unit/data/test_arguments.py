@@ -73,7 +73,7 @@ def test_numbers_as_texts(value):
     [
         lambda: train_blocks([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
         lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="elastic", clpi=1),
-        lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="split", clpi=1),
+        lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="splitfed", clpi=1),
     ],
     ids=["delayed", "elastic", "split"],
 )

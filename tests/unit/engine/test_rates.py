@@ -66,7 +66,7 @@ def test_a_factory_of_torchs_schedulers_sets_the_rates_of_all_steps(method, ever
     assert record.history.lr.tolist() == pytest.approx(expected[::3])
 
 
-@pytest.mark.parametrize("method", ["pipelearn", "splitfed", "splitfed2", "split", "fed"])
+@pytest.mark.parametrize("method", ["pipelearn", "splitfed", "fed"])
 def test_split_learning_has_a_rate_a_round(method):
     _, kept = fitted(method, "epoch", lambda own: LR["epoch"](own, gamma=0.5))
     rounds = {rate for own in kept for rate in own}

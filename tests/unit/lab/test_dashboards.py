@@ -15,7 +15,7 @@ from alkit.al.backprop import BPModel
 from alkit.data.parts import DataSet, Part
 from alkit.data.text import Vocabulary
 from alkit.split.planner import Workload
-from alkit.split.profile import Machine, Unit
+from alkit.split.profile import Unit
 from alkit.split.times import Line
 from studies.common.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
 from studies.delayed import schedule_widget as delayed_widget
@@ -52,8 +52,8 @@ def _texts() -> SampleExits:
 
 
 def _lanes() -> LaneDashboard:
-    unit = Unit(Line(each=1e-4), Line(each=2e-4), 1e-4, 1e4, 0.0, 1000)
-    return LaneDashboard(Machine((unit, unit, unit)), Workload(20, 100, 3072.0))
+    unit = Unit(Line(each=1e-4), Line(each=2e-4), 1e-4, 1e4, 1000)
+    return LaneDashboard([unit] * 3, Workload(20, 100, 3072.0))
 
 
 MADE: dict[str, Callable[[], Dashboard]] = {

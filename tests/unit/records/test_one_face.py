@@ -15,7 +15,7 @@ from alkit.delayed import Pipeline
 from alkit.delayed.methods import METHODS as DELAYED
 from alkit.lab.setup import methods_page
 from alkit.schedule.locks import LOCKS
-from alkit.split.methods import TABLE as SPLIT
+from alkit.split.settings import TABLE as SPLIT
 from tests.helpers import state_of
 from tests.unit.elastic.helpers import images, make_vit
 
@@ -113,8 +113,8 @@ def test_a_schedule_moves_the_rates_of_delayed_gradients():
         ({"method": "elastic", "augment": "weak"}, "unknown settings augment.*: there are freeze"),
         ({"method": "al", "micro": 2}, "unknown settings micro: there are pool"),
         ({"method": "al", "ranks": 2}, "there are 2 ranks, and al runs in one process"),
-        ({"method": "split", "patience": 2}, "split takes no patience=: give callbacks="),
-        ({"method": "split", "cuts": [1, 2]}, "a network is split once"),
+        ({"method": "splitfed", "patience": 2}, "splitfed takes no patience=: give callbacks="),
+        ({"method": "splitfed", "cuts": [1, 2, 1]}, "a network is split once"),
         ({"method": "pipedream", "recipe": "mse"}, "unknown settings recipe.*: there are"),
         ({"method": "fr", "lr": {"enc": 0.1, "ae": 0.1}}, "fr takes one number"),
         ({"method": "fr", "cuts": [1], "workers": 3}, "workers is 3, which fr can't take: cuts"),

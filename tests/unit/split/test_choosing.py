@@ -6,9 +6,8 @@ import torch
 import alkit
 from alkit import launch
 from alkit.engine.launch import RankFailed
-from alkit.split.choosing import workload
-from alkit.split.planner import best, candidates
-from alkit.split.profile import Link, Machine, Unit
+from alkit.split.planner import Workload, candidates
+from alkit.split.profile import Link, Unit
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
 from alkit.split.times import Line
@@ -23,14 +22,15 @@ def fit(**options):
 
 
 def test_a_fast_link_takes_work_to_the_server_and_a_slow_one_leaves_it():
-    first = Unit(Line(each=1.0), Line(each=1.0), 0.0, 100.0, 0.0, 10)
-    own = Machine((first, Unit(Line(each=9.0), Line(each=9.0), 0.0, 1.0, 0.0, 10)))
-    load = workload(
+    first = Unit(Line(each=1.0), Line(each=1.0), 0.0, 100.0, 10)
+    own = [first, Unit(Line(each=9.0), Line(each=9.0), 0.0, 1.0, 10)]
+    load = Workload.of(
         Settings(devices=1), Stream(torch.zeros(100, 50), torch.zeros(100), Settings(), 0)
     )
     assert load.input_bytes == 200
     for link, cut in ((Link(1e9, 1e9), 0), (Link(1.0, 1.0), 2)):
-        assert best(candidates(own.scaled(100 if cut == 0 else 1), own, link, load)).cut == cut
+        device = [each.scaled(100 if cut == 0 else 1) for each in own]
+        assert candidates(device, own, link, load)[0].cut == cut
 
 
 def test_the_profiler_chooses_for_every_device_and_a_run_that_goes_on_keeps_it(tmp_path):
@@ -50,7 +50,6 @@ def test_the_profiler_chooses_for_every_device_and_a_run_that_goes_on_keeps_it(t
     [
         (SLOW, "no machines to measure"),
         ({"ranks": 3, "workers": 3}, "workers is 3 and there are 3 ranks"),
-        ({"ranks": 3, "method": "split"}, "trains in one process"),
         ({"ranks": 3, "profile": 1}, "uplink_mbit and downlink_mbit"),
     ],
 )
@@ -59,11 +58,11 @@ def test_what_does_not_start(options, words):
         fit(**options)
 
 
-def _other_rate_on_one():
+def _another_round_on_one():
     rank = torch.distributed.get_rank()
-    return fit(momentum=0.5 if rank == 2 else 0.9)
+    return fit(aggregate_every=2 if rank == 2 else 1)
 
 
 def test_parties_with_other_settings_are_refused():
     with pytest.raises(RankFailed, match="1 of 3 ranks differ from rank 0 in settings"):
-        launch(_other_rate_on_one, ranks=3)
+        launch(_another_round_on_one, ranks=3)

@@ -3,7 +3,7 @@
 import pytest
 
 from alkit.split.published import read
-from alkit.split.settings import Config, ConfigError, Settings
+from alkit.split.settings import Config, Settings
 
 PUBLISHED = """{
     "experiment_name": "test", "server_address": "127.0.0.1", "port": 50000, "client_num": 4,
@@ -59,20 +59,17 @@ def test_values_of_our_own_keys_and_of_the_command(tmp_path):
         ("batch = '100'", "is no int"),
         ("batch = true", "is no int"),
         ("devices = 0", "at least 1"),
-        ("port = 99999", "at least 1, and below 65535"),
+        ("port = 0", "at least 1"),
         ("units = 3", "no key of a file"),
-        ("cut = -2", "-1 .all units"),
+        ("cut = -2", "each must be at least -1"),
         ("cut = 1\nlayer_num_on_client = 2", "set twice"),
         ("= 3", "run.toml"),
         ("lr = -0.1", "lr is -0.1: it must be at least 0, and finite"),
         ("lr = nan", "lr is nan"),
         ("lr = inf", "lr is inf"),
-        ("momentum = 5", "momentum is 5: it must be at least 0, and below 1"),
-        ("momentum = 1.0", "below 1"),
-        ("momentum = -0.5", "below 1"),
+        ("momentum = 0.9", "unknown settings momentum"),
         ("join_s = 1.0", "unknown settings join_s"),
         ("augment = 'strong'", "augment is 'strong': give none, weak"),
-        ("alpha = 0", "alpha is 0"),
         ("uplink_mbit = inf", "uplink_mbit is inf"),
         ("aggregate_every = -2", "at least -1"),
         ("immediate_update = true", "immediate_update is not built here"),
@@ -82,7 +79,7 @@ def test_values_of_our_own_keys_and_of_the_command(tmp_path):
     ],
 )
 def test_bad_files(tmp_path, text, words):
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ValueError, match=words):
         read(written(tmp_path, text))
 
 
@@ -128,7 +125,6 @@ def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path, more,
     ("change", "words"),
     [
         ({"lr": float("nan")}, "lr is nan"),
-        ({"momentum": 5.0}, "momentum is 5.0"),
         ({"augment": "strong"}, "give none, weak"),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from alkit.split.average import average
+from alkit.split.pairs import average
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
 from tests.unit.split.helpers import (
@@ -23,10 +23,7 @@ def by_hand(sizes, norm="none", double=False, **options):
     options = {"batch": 8, "epochs": 2, "lr": 0.1} | options
     settings = Settings(devices=len(sizes), method="splitfed", **options)
     nets = [torch.nn.Sequential(*units(norm, double)) for _ in sizes]
-    steppers = [
-        torch.optim.SGD(net.parameters(), lr=settings.lr, momentum=settings.momentum)
-        for net in nets
-    ]
+    steppers = [torch.optim.SGD(net.parameters(), lr=settings.lr, momentum=0.9) for net in nets]
     losses = {at: [] for at in range(len(sizes))}
     steps = [0] * len(sizes)
     for _ in range(settings.epochs):
@@ -104,32 +101,6 @@ def test_averaging_every_so_many_steps(every):
         assert [sorted(r.sizes) for r in record.rounds] == [[0, 1]] * 4 + [[0]] * 2
 
 
-def test_split_learning_hands_the_head_on():
-    """Vanilla split learning is one network that sees one device's samples after the other's."""
-    record = trained([16, 8], method="split", cut=2, momentum=0.0)
-    net = torch.nn.Sequential(*units())
-    stepper = torch.optim.SGD(net.parameters(), lr=0.1)
-    settings = Settings(method="split", epochs=2, batch=8)
-    streams = [Stream(*part, settings, at) for at, part in enumerate(parts([16, 8]))]
-    for epoch in range(2):
-        for at, count in ((0, 2), (1, 1)):
-            for step in range(epoch * count, (epoch + 1) * count):
-                [part] = streams[at].step(step, 1)
-                stepper.zero_grad()
-                F.cross_entropy(net(part.x), part.y).backward()
-                stepper.step()
-    assert all(torch.equal(value, record.state[key]) for key, value in net.state_dict().items())
-
-
-def test_splitfed2_shares_one_tail_in_a_drawn_order():
-    first, again = (trained([16, 16, 8], method="splitfed2", cut=2) for _ in range(2))
-    assert same_bits(first, again)
-    other = trained([16, 16, 8], method="splitfed2", cut=2, seed=7)
-    assert difference(first, other) > 0
-    # with one device there is nothing to share
-    assert same_bits(trained([20], method="splitfed2", cut=2), trained([20], cut=2))
-
-
 def test_average_rounds_counters_and_keeps_types():
     states = [{"w": torch.tensor([1.0]), "n": torch.tensor(n)} for n in (3, 6)]
     mean = average(states, [1, 3])
@@ -170,7 +141,6 @@ def test_odd_sizes(sizes, options):
         ({"micro": 0}, "at least 1"),
         ({"cut": [1, 2]}, "give one number"),
         ({"method": "sl"}, "central, fed"),
-        ({"method": "split", "cut": 4}, "one cut below all units"),
         ({"sizes": [0]}, "or more"),
     ],
 )

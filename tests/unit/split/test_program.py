@@ -15,10 +15,10 @@ import safetensors.torch
 import torch
 
 import alkit
+from alkit.__main__ import main
 from alkit.engine import checkpoint
-from alkit.records.cli import main
-from alkit.split import data
-from alkit.split.half import state_of
+from alkit.split import program
+from alkit.split.half import SGD, state_of
 from alkit.split.published import read
 
 CONFIG = """
@@ -98,18 +98,18 @@ class Run:
 
     def in_process(self):
         config = read(self.path)
-        found = data.loaded(config)
+        data = program.loaded(config)
         return alkit.fit(
-            data.network(config, found),
-            found.train,
+            program.network(config, data),
+            data.train,
             method="pipelearn",
             workers=2,
             cuts=[2],
             micro=4,
             batch_size=50,
             epochs=config.epochs,
+            optimizer=SGD,
             lr=config.lr,
-            momentum=config.momentum,
             seed=config.seed,
             progress=False,
         )
@@ -142,7 +142,13 @@ def test_processes_end_in_the_bits_of_threads(tmp_path):
     assert len(plain["rounds"]) == 2
     assert plain["config"]["model"] == "VGG5"
     left = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert left == ["events.csv", "model.safetensors", "results.csv", "results.json"]
+    assert left == [
+        ".server.pt.lock",
+        "events.csv",
+        "model.safetensors",
+        "results.csv",
+        "results.json",
+    ]
 
 
 def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path):

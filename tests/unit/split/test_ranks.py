@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 import alkit
 from alkit.engine.launch import RankFailed
 from alkit.split import results
+from alkit.split.half import SGD
 from tests import machines
 from tests.unit.split.helpers import samples, units
 
@@ -38,7 +39,7 @@ CASES = {
 def fit(name="pipelearn", **options):
     torch.manual_seed(0)
     own = {"method": "pipelearn", "batch_size": 8, "epochs": 2, "lr": 0.05, "progress": False}
-    own |= {"momentum": 0.9} | CASES[name] | options
+    own |= {"optimizer": SGD} | CASES[name] | options
     return alkit.fit(units("batch", dropout=0.3), (X, Y), (X[:16], Y[:16]), (X[16:], Y[16:]), **own)
 
 

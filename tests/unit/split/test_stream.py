@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from alkit.split.settings import Settings
-from alkit.split.stream import Stream, round_count, round_steps, step_sizes, steps_an_epoch
+from alkit.split.stream import Stream, deal, round_count, round_steps, step_sizes, steps_an_epoch
 
 
 def settings(**options) -> Settings:
@@ -68,3 +68,15 @@ def test_augmentation_depends_on_the_step_alone():
     assert torch.equal(first, again)
     plain = Stream(x, torch.arange(16), settings(), 0)
     assert not torch.equal(first, list(plain.step(0, 1))[0].x)
+
+
+def test_no_sample_has_two_owners_and_none_is_left_over():
+    parts = deal(1000, 3)
+    assert sorted(torch.cat(parts).tolist()) == list(range(1000))
+    assert list(map(len, parts)) == [334, 333, 333]
+    assert all(map(torch.equal, parts, deal(1000, 3)))
+    assert not all(map(torch.equal, parts, deal(1000, 3, seed=2)))
+    some = torch.cat(deal(1000, 3, 100))
+    assert len(set(some.tolist())) == len(some) == 300
+    with pytest.raises(ValueError, match="400 samples for each of 3 devices: there are 1000"):
+        deal(1000, 3, 400)

@@ -3,15 +3,15 @@
 import pytest
 
 from alkit.split.planner import Workload
-from alkit.split.profile import Machine, Unit
+from alkit.split.profile import Unit
 from alkit.split.schedule import LANES
 from alkit.split.times import Line, iteration_s, lower_bound_s
 from studies.split.lanes_widget import LaneDashboard
 
 
 def test_sliders_move_the_lanes_as_the_recurrence_says():
-    unit = Unit(Line(each=1e-4), Line(each=2e-4), 1e-4, 1e4, 0.0, 1000)
-    dashboard, spans = LaneDashboard(Machine((unit,) * 3), Workload(20, 100, 3072.0)), []
+    unit = Unit(Line(each=1e-4), Line(each=2e-4), 1e-4, 1e4, 1000)
+    dashboard, spans = LaneDashboard([unit] * 3, Workload(20, 100, 3072.0)), []
     assert dashboard.timeline.resources == LANES
     for count in (1, 2, 4, 20):
         dashboard.micro.value = count
