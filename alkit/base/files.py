@@ -60,7 +60,7 @@ def clean(path: str | Path) -> None:
 def locked(path: str | Path) -> Iterator[None]:
     """Let nobody else hold `path` meanwhile: a run has its file to itself.
 
-    The lock is the system's, so it ends with its process, however that ends.
+    The lock is the system's, so it ends with its process, however that ends; `.NAME.lock` stays.
 
     Raises:
         RuntimeError: another run holds it.

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.engine import loss_log
+from alkit.engine import steps
 from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
 from studies.al import families
 from tests.helpers import dense_model, made_batches
@@ -122,7 +122,7 @@ def waits(train):
 @pytest.mark.parametrize("family", ["vgg", "resnet", "transformer", "dense"])
 def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family, monkeypatch):
     """Copies to the host, and operators whose result's size the host must know."""
-    monkeypatch.setattr(loss_log, "LOOK_EVERY", 4)
+    monkeypatch.setattr(steps, "LOOK_EVERY", 4)
     if family == "dense":
         model, batches = dense_model(3), made_batches(2)
     else:

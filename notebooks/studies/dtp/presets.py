@@ -106,15 +106,12 @@ _SMALL = Settings(
 _CIFAR = Preset(
     "simple_vgg", "cifar10", _PUBLISHED, "cifar10", epochs=90, falls="published", augment="edge"
 )
-_OTHER = {"data": "imagenet32", "normalisation": "imagenet", "classes": 1000}
-_IMAGENET = _CIFAR.changed(**_OTHER, batch=256, lr=0.01, iterations=(25, 35, 40, 60, 25))
 _TINY = Preset("tiny", "cifar10", _SMALL, "cifar10", epochs=8, batch=64, side=16)
 _DIGITS = replace(_TINY, data="digits", normalisation="", channels=1)
 _FIVE = replace(_CIFAR, network="lenet", batch=256)
 
 PRESETS: dict[str, Preset] = {
     "cifar10_dtp": _CIFAR,  # its sequential file has rate 0.08, and ImageNet's scale
-    "imagenet32_dtp": _IMAGENET,
     "cifar10_legacy": replace(_CIFAR, lr=0.08, normalisation="cifar10_3xstd"),  # that rate's scale
     "lenet": replace(_FIVE, settings=_LENET, lr=0.03618),
     # one batch, then angles; without biases

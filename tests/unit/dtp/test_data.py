@@ -43,5 +43,3 @@ def test_what_is_refused():
         pictures("digits", protocol="test")
     with pytest.raises(ValueError, match=f"give {', '.join(NORMALISATIONS)}, or none"):
         pictures("digits", normalisation="cifar")
-    with pytest.raises(FileNotFoundError, match=r"put the files"):
-        pictures("imagenet32")

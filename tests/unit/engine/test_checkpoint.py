@@ -141,7 +141,7 @@ def test_fit_ignores_and_removes_a_leftover(tmp_path):
     left = tmp_path / f".run.pt.{2**22 + 1}.partial"  # above the highest process number
     left.write_bytes(b"half")
     _run("al", toy(), tmp_path / "run.pt", epochs=1)
-    assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
+    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", ".run.pt.lock"}
 
 
 # --- resuming
@@ -331,7 +331,8 @@ def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
     assert kills >= 6
     assert halves >= 3, "kills that met a write"
     assert len(epochs) >= 3, "kills at several epochs"
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["outcome.pt", "run.pt"]
+    assert sorted(file.name for file in tmp_path.glob("[!.]*")) == ["outcome.pt", "run.pt"]
+    assert len(list(tmp_path.iterdir())) == 3, "and the lock"
     expected = _run("al", toy(), epochs=10)
     assert not differences(expected, torch.load(target, weights_only=True))
 
