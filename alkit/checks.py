@@ -24,7 +24,6 @@ from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
 from alkit.engine.plan import Plan
-from alkit.engine.rates import check_scheduler
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours, trainable
 
 THREADS = 64  # at most, however few cores there are
@@ -40,7 +39,6 @@ def check_call(plan: Plan) -> None:
         check_real(name, rate, zero=True)
     check_whole(threads=plan.threads, workers=plan.workers, ranks=plan.ranks)
     check_real("clip", plan.settings.get("clip"))
-    check_scheduler(plan.scheduler)
     most = max(THREADS, 4 * (os.cpu_count() or 1))
     if plan.threads > most:
         raise ValueError(f"threads is {plan.threads}: give at most {most}")

@@ -14,7 +14,7 @@ from alkit.data.labels import check_shares
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam, made
-from alkit.engine.random import noise_of, noise_of_loss
+from alkit.engine.random import noise_of
 from alkit.models.blocks import as_blocks
 
 
@@ -92,7 +92,7 @@ class BPModel(nn.Module):
     def loss(self, x: Any, y: Tensor, key: tuple[int, int] | None = None) -> Tensor:
         """Return the loss of a batch, a scalar with its graph; y as the loss takes it."""
         scores, loss = self(x, key), self.loss_fn
-        with nullcontext() if key is None else noise_of_loss(loss, key[0], "loss", key[1]):
+        with nullcontext() if key is None else noise_of(loss, key[0], "loss", key[1]):
             y = tree.to_device(y, next(tree.tensors(scores)).device)
             return compared(self.loss_fn, scores, y)
 

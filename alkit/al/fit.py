@@ -48,6 +48,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_compile(self.compile)
+        if isinstance(cuts := getattr(self, "cuts", None), str):
+            raise TypeError(f"cuts is {cuts!r}: give a list of layer numbers")
 
     def making(self) -> dict[str, Any]:
         """Return what makes a model of blocks, where it was given."""
@@ -121,9 +123,8 @@ def fit(plan: Plan) -> Record:
 
 
 def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
-    own, options = settings_of(plan.method)(**plan.settings), dict[str, Any]()
-    for name in ("workers", "threads", "executor", "seed"):
-        options[name] = getattr(plan, name)
+    own, names = settings_of(plan.method)(**plan.settings), ("workers", "threads", "seed")
+    options: dict[str, Any] = {name: getattr(plan, name) for name in (*names, "executor")}
     options |= {"cuts": getattr(own, "cuts", None), "compile": own.compile}
     trainer = Trainer(spread(model, plan.own_device), plan.method, options)
     identity: dict[str, Any] = {"threads": plan.threads}

@@ -11,7 +11,8 @@ from torch import Tensor
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch, WholeStage, optimizers_of, updating
-from alkit.base.arguments import Brief, check_whole
+from alkit.base.arguments import check_whole
+from alkit.engine import trainer
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import Ledger, balanced_cuts
 from alkit.engine.device import cores, synchronize
@@ -27,23 +28,18 @@ LOCAL_MODES = {"local": "al", "local_pipeline": "al_pipeline"}  # and whose orde
 
 
 @dataclass(frozen=True, repr=False)
-class Trained(Brief):
+class Trained(trainer.Trained):
     """What an epoch left behind.
 
     Attributes:
         losses: float (batches, layers, 2), associated and autoencoder; with bp (batches, 1, 1).
         head: losses of the head beside the layers, float (batches,).
-        timeline: measured; its `step_s` is the time of a batch.
         samples: samples seen.
-        seconds: wall time, loading included.
         cuts: the first layer of every pipeline worker but the first; none with free workers.
         eager: with compile="steps", why each layer ran as it is, "" for those that were compiled.
     """
 
-    losses: Tensor
-    timeline: Timeline
     samples: int
-    seconds: float
     cuts: tuple[int, ...] = ()
     head: Tensor | None = None
     eager: tuple[str, ...] = ()
@@ -110,7 +106,7 @@ def train_epoch(
     model.batches_trained.fill_(run.first_batch + run.batches)
     seconds = time.perf_counter() - start_s
     why = tuple(each.step.why for each in run.stages if isinstance(each, WholeStage))
-    found = run.losses(), timeline, run.samples, seconds, tuple(cuts or ())
+    found = run.losses(), timeline, seconds, run.samples, tuple(cuts or ())
     return Trained(*found, head=run.head_losses(), eager=why)
 
 

@@ -26,7 +26,7 @@ from alkit.delayed.modules import Pipeline
 from alkit.delayed.options import Options
 from alkit.delayed.weights import Versions, give
 from alkit.engine.device import beside, device_of, place
-from alkit.engine.random import entered, noise_of_loss
+from alkit.engine.random import entered, noise_of
 from alkit.engine.reduction import shares
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 from alkit.engine.steps import LossLog, check_reached
@@ -238,7 +238,7 @@ class ModuleStage:
         batch, micro = flight.at
         if flight.share:
             key = self.options.seed, "loss", self.first_batch + batch, micro
-            with noise_of_loss(self.pipeline.loss_fn, *key):
+            with noise_of(self.pipeline.loss_fn, *key):
                 loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
         else:  # none of its targets counts: the mean of nothing is nan
             loss = torch.stack([0 * each.sum() for each in tree.tensors(scores)]).sum()

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from alkit.base import tree
-from alkit.base.arguments import Brief, changed
+from alkit.base.arguments import changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.correction import check_correction
 from alkit.delayed.methods import ORDERS, Method, method_named
@@ -23,6 +23,7 @@ from alkit.delayed.schedules import (
     schedule_for,
 )
 from alkit.delayed.stage import ModuleStage
+from alkit.engine import trainer
 from alkit.engine.device import synchronize
 from alkit.engine.group import Group
 from alkit.engine.ranks import merged, owners, run_ranks
@@ -34,7 +35,7 @@ from alkit.schedule.timeline import Timeline
 
 
 @dataclass(frozen=True, repr=False)
-class Trained(Brief):
+class Trained(trainer.Trained):
     """What an epoch left behind.
 
     Attributes:

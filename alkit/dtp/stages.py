@@ -15,7 +15,7 @@ from alkit.dtp.networks import Net
 from alkit.dtp.targets import local_gradients, next_target, output_target
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.optimizers import Factory, made
-from alkit.engine.random import noise_of_loss
+from alkit.engine.random import noise_of
 from alkit.engine.steps import LossLog
 
 
@@ -87,4 +87,4 @@ class TargetStage:
             self.optimizer.zero_grad(set_to_none=True)
 
     def _noise(self, batch: int) -> AbstractContextManager[Any]:
-        return noise_of_loss(self.net.loss, self.feedback.seed, "loss", self.first + batch)
+        return noise_of(self.net.loss, self.feedback.seed, "loss", self.first + batch)

@@ -6,7 +6,7 @@ on threads, a lane a block, or on ranks that own blocks. All end in the bits of 
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,15 +23,6 @@ from alkit.engine.run import run_single, run_threads
 from alkit.engine.steps import LossLog
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import free_workers
-from alkit.schedule.timeline import Timeline
-
-
-class Trained(NamedTuple):
-    """What an epoch came to: losses, double (steps, 1, 1); wall seconds; the timeline of all."""
-
-    losses: Tensor
-    seconds: float
-    timeline: Timeline
 
 
 def assigned(feedback: BlockFeedback, ranks: int) -> dict[int, int]:
@@ -77,7 +68,7 @@ class Trainer(trainer.Trainer):
         """The method."""
         return self.plan.method
 
-    def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Trained:
+    def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> trainer.Trained:
         """Train for an epoch on batches (x, y).
 
         Raises:
@@ -102,7 +93,7 @@ class Trainer(trainer.Trainer):
         for n, stage in enumerate(self.stages):
             if stage.learned:
                 self.feedback_losses.setdefault(n, []).append(torch.stack(stage.learned).cpu())
-        return Trained(rows.view(-1, 1, 1), time.perf_counter() - start_s, timeline)
+        return trainer.Trained(rows.view(-1, 1, 1), timeline, time.perf_counter() - start_s)
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:

@@ -16,9 +16,10 @@ from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Details, Trainer
 from alkit.elastic.units import Units, World
+from alkit.engine import checkpoint
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
-from alkit.engine.optimizers import adam, made, told
+from alkit.engine.optimizers import adam, made
 from alkit.engine.plan import Plan, fit_on_ranks
 from alkit.engine.reduction import check_reduction, says_reduction
 from alkit.engine.steps import check_untied
@@ -107,7 +108,9 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
         drop_last=drop_last,
     )
     same: dict[str, Any] = {"drop_last": drop_last, "growing": settings.growing}
-    same |= {"clip": settings.clip, "freeze": "none"} | told(optimizer)
+    same |= {"clip": settings.clip, "freeze": "none", "optimizer": type(optimizer).__name__}
+    if optimizer is not None:
+        same |= checkpoint.marks({"optimizers": {"units": optimizer.state_dict()}}, {}, "")
     if settings.freeze != "none":  # a longer run may freeze otherwise from the first step on
         same["freeze"] = "a function" if callable(settings.freeze) else settings.freeze
         same |= {"alpha": settings.alpha, "epochs that it freezes in": plan.epochs}

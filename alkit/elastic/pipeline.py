@@ -18,30 +18,24 @@ from alkit.elastic.cache import Cache
 from alkit.elastic.memory import Held
 from alkit.elastic.settings import SCHEDULES
 from alkit.elastic.stage import Replica, UnitStage
+from alkit.engine import trainer
 from alkit.engine.ranks import merged, run_ranks
 from alkit.engine.reduction import shares
 from alkit.engine.run import run_single
-from alkit.schedule.timeline import Timeline
 
 COUNTS = ("hits", "advanced", "misses")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class Trained(trainer.Trained):
     """What an epoch came to, the same on all ranks but for seconds.
 
     Attributes:
-        losses: (steps, 1, 1).
-        timeline: of all workers.
-        seconds: of this rank.
         row: columns of the history.
         squares: for each layer, the sum over steps of its gradient's squared norm.
         held: bytes of every rank.
     """
 
-    losses: Tensor
-    timeline: Timeline
-    seconds: float
     row: dict[str, Any]
     squares: list[float]
     held: list[Held]

@@ -9,7 +9,7 @@ The engine decides when. Gradients are those of the mean loss over the global ba
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,10 +26,25 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.units import Units, bytes_of
 from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, place
-from alkit.engine.random import noise_of_loss
-from alkit.engine.reduction import mean_of_replicas
+from alkit.engine.random import noise_of
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 from alkit.engine.steps import check_reached
+
+
+def average(parameters: Sequence[Tensor], mean: Callable[[Tensor], Tensor]) -> None:
+    """Give all replicas the mean of their gradients, in one message.
+
+    A replica whose data left a parameter alone (an expert that none of its samples chose) adds
+    zeros; what no replica has a gradient for stays without one.
+    """
+    if not parameters:
+        return
+    own = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+    there = torch.tensor([float(p.grad is not None) for p in parameters])
+    message = mean(torch.cat([*(each.flatten() for each in own), there.to(own[0])]))
+    *parts, counts = message.split([*(p.numel() for p in parameters), len(own)])
+    for p, part, count in zip(parameters, parts, counts.tolist(), strict=True):
+        p.grad = part.view_as(p) if count else None
 
 
 @dataclass(kw_only=True)
@@ -109,7 +124,7 @@ class UnitStage:
         with nullcontext() if batch else replica.ledger.recording():
             output = network.run(self.inputs(x), *self.bounds, key=key)
             if self.is_last:
-                with noise_of_loss(network.loss, network.seed, "loss", *key):
+                with noise_of(network.loss, network.seed, "loss", *key):
                     output = network.loss(output, place(own[0], network)) * own[1]
         self.flights[batch, micro] = Graph(x, output)
         if not self.is_last:
@@ -136,10 +151,7 @@ class UnitStage:
             if world.ranks > 1 or replica.layout.stages == 1:  # one process has all stages
                 replica.budget.check(replica.layout, world.stage, replica.ledger.peak)
         if world.reduce is not None:
-            own = [each for _, each in self.parameters if each.requires_grad]
-            means = mean_of_replicas([p.grad for p in own], own, world.reduce)
-            for parameter, mean in zip(own, means, strict=True):
-                parameter.grad = mean
+            average([each for _, each in self.parameters if each.requires_grad], world.reduce)
         if replica.first_step + batch == 0:
             check_reached(replica.network.units[n] for n in self.updates)
         trained = [(n, p.grad) for n, p in self.parameters if p.grad is not None]

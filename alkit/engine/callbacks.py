@@ -10,18 +10,19 @@ from typing import Any
 
 
 class Best:
-    """Which column of the history chooses the epoch whose weights are kept.
+    """Let another column of the history choose the epoch that is kept: `alkit.best("val_loss")`.
 
-    Attributes:
+    Args:
         column: "" for the validation accuracy, or where there is none its loss.
-        largest: whether the largest value is the best.
+        largest: whether the largest value is the best; default unless it is a loss.
     """
 
     def __init__(self, column: str = "", *, largest: bool | None = None) -> None:
         self.column = column
         self.largest = "loss" not in column if largest is None else largest
+        self.needs_validation = not column or column.startswith("val_")
 
-    def __call__(self, row: Mapping[str, Any], model: Any) -> None:
+    def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
         """Look whether the column is there.
 
         Raises:
@@ -29,11 +30,7 @@ class Best:
         """
         if self.column and self.column not in row:
             raise KeyError(f"no column {self.column!r}: the history has {', '.join(row)}")
-
-    @property
-    def needs_validation(self) -> bool:
-        """Whether it looks at what is measured on validation."""
-        return not self.column or self.column.startswith("val_")
+        return False
 
     def worth(self, row: Mapping[str, Any]) -> float:
         """Return what an epoch is worth, the more the better; nan counts as the least."""
@@ -44,25 +41,31 @@ class Best:
         return -math.inf if math.isnan(worth) else worth
 
 
-def best(column: str, *, largest: bool | None = None) -> Best:
-    """Let another column of the history choose the epoch that is kept: `alkit.best("val_loss")`.
+class Patience(Best):
+    """End a run after so many epochs in a row without a better validation accuracy, or loss.
 
     Args:
-        largest: whether the largest value is the best; default unless it is a loss.
+        column, largest: of the history, another one to look at, see `Best`.
+    Raises:
+        ValueError: fewer than 1 epoch.
+
+    Example:
+        >>> import alkit
+        >>> stop = alkit.patience(2, "val_loss")
+        >>> [stop({"val_loss": loss}, None) for loss in (3.0, 2.0, 2.5, 2.0)]
+        [False, False, False, True]
     """
-    return Best(column, largest=largest)
 
-
-class _Patience:
-    """Ends a run after so many epochs in a row without a better one."""
-
-    def __init__(self, epochs: int, by: Best) -> None:
-        self.epochs, self.by, self.most, self.waited = epochs, by, -math.inf, 0
-        self.needs_validation = by.needs_validation
+    def __init__(self, epochs: int, column: str = "", *, largest: bool | None = None) -> None:
+        if epochs < 1:
+            raise ValueError(f"patience is {epochs} epochs: give at least 1")
+        super().__init__(column, largest=largest)
+        self.epochs, self.most, self.waited = epochs, -math.inf, 0
 
     def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
         """Return whether the run ends."""
-        worth = self.by.worth(row)
+        super().__call__(row, model)
+        worth = self.worth(row)
         self.waited = 0 if worth > self.most else self.waited + 1
         self.most = max(self.most, worth)
         return self.waited >= self.epochs
@@ -74,23 +77,3 @@ class _Patience:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Remember what another one did."""
         self.most, self.waited = state["most"], state["waited"]
-
-
-def patience(epochs: int, column: str = "", *, largest: bool | None = None) -> _Patience:
-    """End a run after so many epochs in a row without a better validation accuracy, or loss.
-
-    Args:
-        column: of the history, another one to look at.
-        largest: whether its largest value is the best; default unless it is a loss.
-    Raises:
-        ValueError: fewer than 1 epoch.
-
-    Example:
-        >>> import alkit
-        >>> stop = alkit.patience(2, "val_loss")
-        >>> [stop({"val_loss": loss}, None) for loss in (3.0, 2.0, 2.5, 2.0)]
-        [False, False, False, True]
-    """
-    if epochs < 1:
-        raise ValueError(f"patience is {epochs} epochs: give at least 1")
-    return _Patience(epochs, Best(column, largest=largest))

@@ -6,7 +6,6 @@ of the network are compared by name; and one number, the loss of the saved weigh
 of the training part, which is alike only if inputs, blocks and loss are.
 """
 
-import logging
 import math
 import pickle
 import re
@@ -24,9 +23,7 @@ from alkit.base.arguments import as_plain
 from alkit.base.files import replacing
 from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.given import Source, first_samples
-from alkit.engine.device import tensors_at
-
-log = logging.getLogger(__name__)
+from alkit.engine.reduction import loss_of
 
 VERSION = 1
 ROWS = 32
@@ -50,9 +47,8 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
     except (OSError, RuntimeError) as error:  # torch's own writer says only where it stopped
         full = any(getattr(each, "errno", 0) == ENOSPC for each in (error, error.__context__))
         why = "there is no space left on its disk" if full else str(error)
-        raise OSError(
-            f"{path} could not be written: {why}; what stood there before still does"
-        ) from error
+        said = f"{path} could not be written: {why}; what stood there before still does"
+        raise OSError(said) from error
 
 
 def _plain(value: Any) -> Any:
@@ -82,12 +78,11 @@ def load(path: str | Path) -> dict[str, Any]:
     except OSError:
         raise
     except Exception as error:  # what a broken archive or pickle raises is of any type
-        # torch's own words for the second advise to load without the check
-        other = isinstance(error, pickle.UnpicklingError)
-        text = "it holds more than tensors, numbers and texts" if other else str(error)[:80]
-        raise ValueError(
-            f"{path} is damaged or no checkpoint ({text}): delete it to start anew"
-        ) from error
+        # torch's own words for a pickle advise to load without the check
+        foreign = isinstance(error, pickle.UnpicklingError)
+        why = "it holds more than tensors, numbers and texts" if foreign else str(error)[:80]
+        said = f"{path} is damaged or no checkpoint ({why}): delete it to start anew"
+        raise ValueError(said) from error
     if version != VERSION:
         raise ValueError(f"{path} is a checkpoint of version {version}; this is version {VERSION}")
     return state
@@ -125,7 +120,7 @@ def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -
             own = set(group) - MOVED - (CYCLED if "base_momentum" in group else set())
             found |= {f"{key} of optimiser {name}.{at}": group[key] for key in sorted(own)}
             found[f"number of parameters of optimiser {name}.{at}"] = len(group["params"])
-    lines = enumerate(network.splitlines(), 1)
+    lines = enumerate(re.sub(r" at 0x[0-9a-f]+", "", network).splitlines(), 1)
     return found | {f"line {at} of the network": line.strip() for at, line in lines}
 
 
@@ -154,30 +149,26 @@ def refuse(path: str | Path, different: str) -> None:
         raise ValueError(f"{path} is of another run: {different}; give another path, or delete it")
 
 
-class Rows:
-    """The first rows of the training part; none where they differ when they are read twice."""
+def first_rows(source: Source) -> tuple[Any, Any] | None:
+    """Return the first rows of a part; None where they differ when they are read twice."""
+    rows, again = (first_samples(source, ROWS) for _ in range(2))
+    pairs = zip(tree.tensors(rows), tree.tensors(again), strict=True)
+    return rows if all(torch.equal(one, other) for one, other in pairs) else None
 
-    def __init__(self, source: Source) -> None:
-        self.rows, again = (first_samples(source, ROWS) for _ in range(2))
-        pairs = zip(tree.tensors(self.rows), tree.tensors(again), strict=True)
-        self.fixed = all(torch.equal(one, other) for one, other in pairs)
-        if not self.fixed:
-            log.info("rows differ when they are read twice: a checkpoint is compared without them")
 
-    @torch.no_grad()
-    def loss(self, trainer: Any) -> float | None:
-        """Return the loss of a trainer's model as it is; None without rows."""
-        if not self.fixed:
-            return None
-        torch.clear_autocast_cache()
-        x, y = self.rows
-        with drawing_from(generator_for("rows").get_state()):
-            at = tensors_at(trainer.loss) or "cpu"
-            return float(trainer.loss(*tree.to_device((trainer.model.predict(x), y), at)).mean())
+@torch.no_grad()
+def loss_on(rows: tuple[Any, Any] | None, trainer: Any) -> float | None:
+    """Return the loss of a trainer's model as it is; None without rows."""
+    if rows is None:
+        return None
+    torch.clear_autocast_cache()
+    x, y = rows
+    with drawing_from(generator_for("rows").get_state()):
+        return float(loss_of(trainer.loss, trainer.model.predict(x), y).mean())
 
 
 def other_loss(saved: float | None, here: float | None) -> str:
-    """Say how the loss of the saved weights was another one; "" if it was not."""
+    """Say how the loss of the saved weights on the first rows was another one; "" if it was not."""
     if saved is None or here is None or (math.isnan(saved) and math.isnan(here)):
         return ""
     if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6):
@@ -186,8 +177,3 @@ def other_loss(saved: float | None, here: float | None) -> str:
         f"its weights have a loss of {saved:.6g} on the first {ROWS} rows there and of {here:.6g}"
         " here, so the inputs, the network, the targets or the loss are others"
     )
-
-
-def text_of(model: Any) -> str:
-    """Return how a model prints itself, without addresses: what evaluation does not show."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(model))

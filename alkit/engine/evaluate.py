@@ -11,8 +11,7 @@ from torch import Tensor
 from alkit.base import tree
 from alkit.data.given import as_source
 from alkit.data.labels import are_numbers, are_shares
-from alkit.engine.device import tensors_at
-from alkit.engine.reduction import options_of
+from alkit.engine.reduction import Loss, loss_of, options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
@@ -33,10 +32,10 @@ class Judged:
     correct: Tensor | None = None
     values: dict[str, float] = field(default_factory=dict)
 
-    def row(self, part: str) -> dict[str, float]:
+    def columns(self) -> dict[str, float]:
         """Return the values as columns of a history: val_acc, val_loss, val_NAME."""
         short = {"accuracy": "acc"}
-        return {f"{part}_{short.get(name, name)}": value for name, value in self.values.items()}
+        return {f"val_{short.get(name, name)}": value for name, value in self.values.items()}
 
 
 def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
@@ -57,7 +56,7 @@ def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
     if axis is None:
         raise ValueError(
             f"targets {tuple(y.shape)} of {y.dtype} are no classes, so no sample is right or wrong:"
-            " give evaluate a metric= of (scores, y), or fit one of torch's losses by its name"
+            " compare predict(x) with them, or fit one of torch's losses by its name"
         )
     # scores that are no numbers are wrong answers, whatever the highest of them is
     hits = (scores.argmax(axis) == y) & ~scores.isnan().any(axis)
@@ -77,12 +76,7 @@ def _axis(scores: Any, y: Tensor) -> int | None:
 
 
 def evaluate(
-    model: _Predicts,
-    part: Any,
-    *,
-    depth: int | None = None,
-    batch_size: int = 512,
-    metric: Callable[[Any, Tensor], Tensor] = right,
+    model: _Predicts, part: Any, *, depth: int | None = None, batch_size: int = 512
 ) -> Tensor:
     """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
 
@@ -91,13 +85,12 @@ def evaluate(
     Args:
         part: a `Part`, tensors (x, y), a Dataset, or an iterable of batches.
         depth: leave an ALModel at this layer; default the full path.
-        metric: of (scores, y), another number a sample; both are on the CPU.
     Raises:
-        ValueError: targets that are no classes, and no metric of your own.
+        ValueError: targets that are no classes.
     """
     options = {} if depth is None else {"depth": depth}
     found = _scored(model, part, batch_size, **options)
-    return torch.cat([metric(scores, y).float() for scores, y in found])
+    return torch.cat([right(scores, y) for scores, y in found])
 
 
 @torch.no_grad()
@@ -115,10 +108,9 @@ def judge(
     model: _Predicts,
     part: Any,
     *,
-    loss: Callable[[Any, Tensor], Tensor],
+    loss: Loss,
     metrics: Metrics | None = None,
     batch_size: int = 512,
-    metric: Callable[[Any, Tensor], Tensor] | None = None,
 ) -> Judged:
     """Return what a model is worth on a part.
 
@@ -130,26 +122,21 @@ def judge(
         loss: of (scores, y), a mean over the samples; as it was given, for its name tells.
         metrics: by name, of (scores, y) of the whole part on the CPU, a number; y are class
             numbers (N,), or the targets as they are.
-        metric: of (scores, y), a number a sample, in the place of `right`.
     """
     options, _ = options_of(loss)
-    summed, classes = options.get("reduction") == "sum", None if metric is None else True
-    metric = metric or partial(right, ignored=options.get("ignore_index", -100))
-    rows, kept = list[Tensor](), list[tuple[Any, Tensor]]()
+    summed, ignored = options.get("reduction") == "sum", options.get("ignore_index", -100)
+    classes, rows, kept = False, list[Tensor](), list[tuple[Any, Tensor]]()
     for scores, y in _scored(model, part, batch_size):
-        classes = _of_classes(scores, y, loss) if classes is None else classes
-        if metrics:
-            kept.append(tree.map_tensors(_wide, (scores, y)))
+        classes = classes if rows else _of_classes(scores, y, loss)
+        kept += [tree.map_tensors(_wide, (scores, y))] if metrics else []
         if classes:
-            rows.append(metric(scores, y).float())
+            rows.append(right(scores, y, ignored=ignored))
         else:
-            size, value = tree.batch_size(y), measured_loss(loss, scores, y)
+            size, value = tree.batch_size(y), float(loss_of(loss, scores, y))
             rows.append(torch.full((size,), value / (size if summed else 1)))
     found = torch.cat(rows)
-    if classes:
-        values = {"accuracy": found.nanmean().item()}
-    else:
-        values = {"loss": (found.sum() if summed else found.mean()).item()}
+    mean = found.nanmean() if classes else found.sum() if summed else found.mean()
+    values = {"accuracy" if classes else "loss": mean.item()}
     if metrics:
         scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
         if classes and targets.is_floating_point() and _are_classes(targets):
@@ -167,12 +154,7 @@ def _of_classes(scores: Any, y: Any, loss: Any) -> bool:
     return (shares or several) and not by_column(loss)
 
 
-def measured_loss(loss: Callable[[Any, Tensor], Tensor], scores: Any, y: Tensor) -> float:
-    """Return the loss of a part, wherever its tensors are."""
-    return float(loss(*tree.to_device((scores, y), tensors_at(loss) or "cpu")))
-
-
-def by_column(loss: Callable[[Any, Tensor], Tensor]) -> bool:
+def by_column(loss: Loss) -> bool:
     """Say whether a loss takes every column of the targets for itself."""
     while isinstance(loss, partial):
         loss = loss.func

@@ -9,7 +9,7 @@ What a method gives to it is an `alkit.engine.trainer.Trainer`.
 import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,10 +24,11 @@ from alkit.base import files, tree
 from alkit.data.given import Loader, Source
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
-from alkit.engine.evaluate import Judged, measured_loss
+from alkit.engine.evaluate import Judged
 from alkit.engine.group import Group
 from alkit.engine.plan import Plan
-from alkit.engine.rates import Rates, scheduled
+from alkit.engine.rates import Rates
+from alkit.engine.reduction import loss_of
 from alkit.engine.trainer import Record, Row, Trained, Trainer
 
 
@@ -51,7 +52,7 @@ def train_epochs(
     """
     group, path = group or Group("single"), plan.checkpoint
     held = files.locked(path) if group.is_first and path is not None else nullcontext()
-    with held, scheduled(trainer, plan.scheduler) as rates:
+    with held, closing(Rates(trainer, plan.scheduler)) as rates:
         run = _Run(trainer, plan, rates, dict(identity or {}), group, choose=choose)
         if plan.progress and group.is_first and run.ended and run.rows:
             tqdm.write(f"{path} holds the whole run, of {len(run.rows)} epochs: its result")
@@ -79,8 +80,8 @@ class _Run:
         self.trainer, self.plan, self.rates, self.group = trainer, plan, rates, group
         self.metrics = dict(plan.metrics or {})
         if "min" in rates.plateaus and validated:
-            self.metrics = {"loss": partial(measured_loss, trainer.loss)} | self.metrics
-        self.best_by = next((each for each in plan.callbacks if isinstance(each, Best)), Best())
+            self.metrics = {"loss": partial(loss_of, trainer.loss)} | self.metrics
+        self.best_by = next((each for each in plan.callbacks if type(each) is Best), Best())
         self.settings = self._settings(identity)
         # without validation the last epoch is the best
         self.choose = choose and (validated or bool(self.best_by.column))
@@ -90,7 +91,7 @@ class _Run:
         self.last: Trained | None = None
         if plan.checkpoint is not None:
             self.path = Path(plan.checkpoint)
-            self.first_rows = checkpoints.Rows(plan.data.train)
+            self.first_rows = checkpoints.first_rows(plan.data.train)
             self._begin()
 
     @property
@@ -157,7 +158,7 @@ class _Run:
         start_s, data = time.perf_counter(), self.plan.data
         found: Row = {}
         if data.validation is not None:
-            found |= self.trainer.judge(data.validation, self.metrics).row("val")
+            found |= self.trainer.judge(data.validation, self.metrics).columns()
         found |= self.trainer.measure(data)
         return found | {"eval_s": time.perf_counter() - start_s}
 
@@ -170,7 +171,7 @@ class _Run:
         settings |= {"scheduler": str(self.rates)} | identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
         settings |= {"best": self.best_by.column} if self.best_by.column else {}
-        kept = [type(each).__name__ for each in plan.callbacks if hasattr(each, "state_dict")]
+        kept = [type(each).__name__ for each in self._remembering()]
         settings |= {"callbacks": kept} if kept else {}
         settings |= {"data": plan.data.fingerprint(whole=plan.checkpoint is not None)}
         return settings | ({"metrics": sorted(self.metrics)} if self.metrics else {})
@@ -192,10 +193,10 @@ class _Run:
         state = self.trainer.state()
         found = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
         found |= {"stopped": self.stopped, "settings": self.settings}
-        found |= {"network": checkpoints.text_of(self.trainer.model)}
-        found |= {"first_loss": self.first_rows.loss(self.trainer)}
+        found |= {"network": repr(self.trainer.model)}
+        found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
         found |= {"generators": [each.get_state() for each in self._generators()]}
-        found |= {"callbacks": [_state_of(each) for each in self.plan.callbacks]}
+        found |= {"callbacks": [each.state_dict() for each in self._remembering()]}
         if self.group.is_first:
             checkpoints.save(self.path, state | found)
 
@@ -205,24 +206,26 @@ class _Run:
         before = saved["settings"].get("epochs", 0)
         longer = before < self.plan.epochs and self.settings["scheduler"] == "constant"
         same = self.settings | ({"epochs": before} if longer else {})
-        text = checkpoints.text_of(trainer.model)
+        text = repr(trainer.model)
         here = checkpoints.marks(trainer.state(), same, text)
         there = checkpoints.marks(saved, saved["settings"], saved.get("network", text))
         checkpoints.refuse(self.path, checkpoints.difference(there, here))
         kept = _copied(trainer.model)
         trainer.model.load_state_dict(saved["model"])
-        here_loss = self.first_rows.loss(trainer)
-        if different := checkpoints.other_loss(saved.get("first_loss"), here_loss):
+        first_loss = checkpoints.loss_on(self.first_rows, trainer)
+        if different := checkpoints.other_loss(saved.get("first_loss"), first_loss):
             trainer.model.load_state_dict(kept)
             checkpoints.refuse(self.path, different)
         trainer.load(saved)
         for each, state in zip(self._generators(), saved["generators"], strict=False):
             each.set_state(state)
-        for callback, state in zip(self.plan.callbacks, saved["callbacks"], strict=False):
-            if state is not None:
-                callback.load_state_dict(state)  # type: ignore[attr-defined]
+        for callback, state in zip(self._remembering(), saved["callbacks"], strict=True):
+            callback.load_state_dict(state)
         self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
         self.stopped = saved["stopped"]
+
+    def _remembering(self) -> list[Any]:
+        return [each for each in self.plan.callbacks if hasattr(each, "state_dict")]
 
     def _generators(self) -> list[torch.Generator]:
         """Return the generators of the user's loader, which go on from epoch to epoch."""
@@ -256,10 +259,6 @@ class _Timed:
 
 def _copied(model: Any) -> dict[str, Tensor]:
     return copy.deepcopy(dict(model.state_dict()))
-
-
-def _state_of(callback: Any) -> Any:
-    return callback.state_dict() if hasattr(callback, "state_dict") else None
 
 
 def _row(

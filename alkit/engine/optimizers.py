@@ -38,7 +38,8 @@ def made(
     if not pairs:
         return None
     wanted = {id(parameter): name for name, parameter in pairs}
-    found = factory(pairs if _takes_names(factory) else [each for _, each in pairs], **options)
+    by_name = next(iter(_arguments(factory)), "") == "named_parameters"
+    found = factory(pairs if by_name else [each for _, each in pairs], **options)
     if not isinstance(found, torch.optim.Optimizer):
         raise TypeError(f"optimizer= makes {given(found)}: it must return a torch.optim.Optimizer")
     held = {id(each) for group in found.param_groups for each in group["params"]}
@@ -81,30 +82,6 @@ def clipped(factory: Factory, norm: float) -> Factory:
     return make
 
 
-def hooks_of(optimizer: torch.optim.Optimizer) -> tuple[list[Any], list[Any]]:
-    """Return what is called before and after each step: pickling an optimiser loses it."""
-    before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
-    return [*before.values()], [*after.values()]
-
-
-def hook(optimizer: torch.optim.Optimizer, hooks: tuple[list[Any], list[Any]]) -> None:
-    """Let an optimiser call hooks before and after each step."""
-    for each in hooks[0]:
-        optimizer.register_step_pre_hook(each)
-    for each in hooks[1]:
-        optimizer.register_step_post_hook(each)
-
-
-def told(optimizer: torch.optim.Optimizer | None) -> dict[str, str]:
-    """Return kind and options of an optimiser, which a run that goes on must have again."""
-    return {"optimizer": type(optimizer).__name__} | {
-        f"{name} of the optimizer's group {at}": repr(value)
-        for at, group in enumerate(getattr(optimizer, "param_groups", ()))
-        for name, value in group.items()
-        if name not in ("params", "param_names")
-    }
-
-
 def step_at(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Step once at a share of the rates, which stay as they are unless a scheduler moves them."""
     own = [group["lr"] for group in optimizer.param_groups]
@@ -124,7 +101,11 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
     Raises:
         TypeError, ValueError: what makes no optimisers, or takes no rate where one is given.
     """
-    _check_factory(factory)
+    if not callable(factory):
+        raise TypeError(
+            f"optimizer= is {given(factory)}: give what makes one, such as"
+            " lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)"
+        )
     found = _arguments(factory)
     if "lr" in found:
         own = found["lr"].default
@@ -142,24 +123,10 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
     return without, lr
 
 
-def _check_factory(factory: Any) -> None:
-    advice = "give what makes one: lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)"
-    if isinstance(factory, torch.optim.Optimizer):
-        raise TypeError(f"optimizer= is a {type(factory).__name__} of its own parameters: {advice}")
-    if not callable(factory):
-        raise TypeError(f"optimizer= is {given(factory)}: {advice}")
-    if factory is torch.optim.LBFGS:
-        raise TypeError(f"LBFGS evaluates the loss again and again, which no method does: {advice}")
-
-
 def needs_rate(factory: Factory) -> bool:
     """Say whether a factory has no rate of its own."""
     lr = _arguments(factory).get("lr")
     return lr is not None and lr.default is lr.empty
-
-
-def _takes_names(factory: Factory) -> bool:
-    return next(iter(_arguments(factory)), "") == "named_parameters"
 
 
 def _arguments(factory: Factory) -> Mapping[str, inspect.Parameter]:

@@ -15,10 +15,10 @@ from alkit.engine.device import Names, backend_for, own_device, spread
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.launch import launch
-from alkit.engine.optimizers import hook, hooks_of
 from alkit.engine.rates import Scheduler
 from alkit.engine.trainer import Record
 
+HOOKS = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"  # which pickling loses
 PATIENCE_S = 600.0  # for a task, which may compile or be of a large network on one thread
 
 
@@ -138,21 +138,26 @@ def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> 
         return fit(model, plan)
     options: dict[str, Any] = {"ranks": plan.ranks, "threads": plan.threads}
     options |= {"backend": backend_for(plan.device, plan.ranks), "patience_s": PATIENCE_S}
-    made = model.named_optimizers() if hasattr(model, "named_optimizers") else {}
-    hooks = {name: hooks_of(each) for name, each in made.items() if each is not None}
+    hooks = [dict(getattr(each, kind)) for each in _optimizers(model) for kind in HOOKS]
     snapshot, values = launch(_on_rank, fit, model, plan, hooks, **options)[0]
     checkpoints.restore(model, snapshot)
     return Record(**values | {"model": model})
 
 
 def _on_rank(
-    fit: Callable[[Any, Plan], Record], model: Any, plan: Plan, hooks: Mapping[str, Any]
+    fit: Callable[[Any, Plan], Record], model: Any, plan: Plan, hooks: list[dict[int, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
     """Run one rank; only rank 0's record travels, and its model as weights."""
-    for name, own in hooks.items():
-        hook(model.named_optimizers()[name], own)
+    kinds = [getattr(each, kind) for each in _optimizers(model) for kind in HOOKS]
+    for mine, others in zip(kinds, hooks, strict=True):
+        mine.update(others)
     record = fit(model, plan)
     if torch.distributed.get_rank() > 0:
         return None
     values = {each.name: getattr(record, each.name) for each in fields(record)}
     return checkpoints.snapshot(spread(record.model, "cpu")), values | {"model": None}
+
+
+def _optimizers(model: Any) -> list[torch.optim.Optimizer]:
+    named = model.named_optimizers() if hasattr(model, "named_optimizers") else {}
+    return [each for each in named.values() if each is not None]

@@ -39,17 +39,17 @@ ORIGINS = "torch.nn.modules.", "alkit."
 FUNCTIONS = "torch.nn.functional", "torch._C", "torch", "alkit."
 DRAWING = nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d
 WORDS = "drop", "rand", "rrelu", "gumbel", "fractional", "bernoulli", "multinomial", "normal"
+REFUSED = (
+    "draws random numbers and takes no generator, so its result would depend on timing: use an"
+    " operator that takes one (torch.bernoulli, torch.rand, nn.Dropout), outside of torch.compile;"
+    " for cuDNN's LSTM with dropout, layers of one level with nn.Dropout between them"
+)
 Capture = Callable[[], Callable[[], AbstractContextManager[Any]]]
 
 
-def noise_of(module: nn.Module, *key: int | str) -> AbstractContextManager[Any]:
-    """Return `random_from(*key)`, or nothing to enter where a module can't draw."""
-    return random_from(*key) if may_draw(module) else nullcontext()
-
-
-def noise_of_loss(loss: Callable[..., Any], *key: int | str) -> AbstractContextManager[Any]:
-    """Return the same for a loss, a module or a function."""
-    return random_from(*key) if loss_may_draw(loss) else nullcontext()
+def noise_of(part: Callable[..., Any], *key: int | str) -> AbstractContextManager[Any]:
+    """Return `random_from(*key)`, or nothing to enter where a module, or a loss, can't draw."""
+    return random_from(*key) if may_draw(part) else nullcontext()
 
 
 @contextmanager
@@ -110,7 +110,7 @@ class _Redirect(TorchDispatchMode):
         if (twin := _with_generator(func)) is not None:
             return twin(*args, **(kwargs | {"generator": generator}))
         if device.type == "cpu" or func is torch.ops.aten._cudnn_rnn.default:
-            raise RuntimeError(_refusal(func))
+            raise RuntimeError(f"{func} {REFUSED}")
         with _lent(generator):
             return func(*args, **kwargs)
 
@@ -186,7 +186,7 @@ def _with_generator(func: Any) -> Any:
 
     None if there is none.
     """
-    if _takes_generator(func):
+    if any(argument.name == "generator" for argument in func._schema.arguments):
         return func
     packet, name = func.overloadpacket, func._overloadname
     between = name.replace("_out", "_generator_out")  # what compiled dropout asks for its seeds
@@ -194,23 +194,6 @@ def _with_generator(func: Any) -> Any:
         if (twin == "generator") == (name == "default") and twin in packet.overloads():
             return getattr(packet, twin)
     return None
-
-
-def _refusal(func: Any) -> str:
-    if func is torch.ops.aten._cudnn_rnn.default:
-        return (
-            "cuDNN's recurrent layers keep random numbers of their own, so dropout between them"
-            " would depend on timing: give layers of one level with nn.Dropout between them"
-        )
-    return (
-        f"{func} draws random numbers and takes no generator, so its result would depend on timing;"
-        " use an operator that takes one (torch.bernoulli, torch.rand, nn.Dropout on the CPU, ...);"
-        " in a compiled block, leave out of torch.compile what draws"
-    )
-
-
-def _takes_generator(func: Any) -> bool:
-    return any(argument.name == "generator" for argument in func._schema.arguments)
 
 
 def _device_of(args: tuple, kwargs: dict) -> torch.device:
@@ -223,19 +206,16 @@ def _device_of(args: tuple, kwargs: dict) -> torch.device:
 # ---- who could draw
 
 
-def may_draw(module: nn.Module) -> bool:
-    """Say whether a module's forward could draw random numbers, by its parts: no step is needed.
+def may_draw(part: Callable[..., Any]) -> bool:
+    """Say whether a module, or a loss, could draw random numbers, by its parts: no step is needed.
 
     False only where all of them are torch's or alkit's own, none drops anything, and they call
     nothing of another origin: no hook, no function of a user's.
     """
+    if not isinstance(part, nn.Module):
+        return _drops("loss", part)
     everywhere = hooks._global_forward_hooks or hooks._global_forward_pre_hooks
-    return bool(everywhere) or any(map(_may_draw, module.modules()))
-
-
-def loss_may_draw(loss: Any) -> bool:
-    """Say the same of a loss, which may be a function."""
-    return may_draw(loss) if isinstance(loss, nn.Module) else _drops("loss", loss)
+    return bool(everywhere) or any(map(_may_draw, part.modules()))
 
 
 def _may_draw(part: nn.Module) -> bool:
@@ -264,12 +244,12 @@ def _drops(name: str, value: Any) -> bool:
 # ---- recomputation inside a block
 
 
-class _Here(threading.local):
-    def __init__(self) -> None:
-        self.captures: list[Capture] = []
+_HERE = threading.local()  # has the captures of its thread
 
 
-_HERE = _Here()
+def _captures() -> list[Capture]:
+    found: list[Capture] = vars(_HERE).setdefault("captures", [])
+    return found
 
 
 @contextmanager
@@ -279,16 +259,16 @@ def entered(capture: Capture) -> Iterator[None]:
     Args:
         capture: called where a recomputed function begins; returns what makes the context anew.
     """
-    _HERE.captures.append(capture)
+    _captures().append(capture)
     try:
         yield
     finally:
-        _HERE.captures.pop()
+        _captures().pop()
 
 
 def _again(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function; every call but the first, which is here, enters everything again."""
-    makes, calls = [capture() for capture in _HERE.captures], [1]
+    makes, calls = [capture() for capture in _captures()], [1]
 
     def run(*args: Any, **options: Any) -> Any:
         with ExitStack() as stack:
@@ -306,7 +286,7 @@ def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> 
     No noise of a block is drawn from it, and torch reads it under a lock that it may hold while it
     waits for the interpreter's: two workers that do so can wait for each other for ever.
     """
-    if _HERE.captures:
+    if _captures():
         options["preserve_rng_state"] = False
     return _CHECKPOINT(_again(function), *given, **options)
 

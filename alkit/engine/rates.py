@@ -9,8 +9,8 @@ checkpoints, and to ranks that hold other parts. Where a model has no scheduler 
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -27,23 +27,8 @@ class _Optimized(Protocol):
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]: ...
 
 
-class EachBatch:
-    """A maker of schedulers that step after each update."""
-
-    def __init__(self, factory: Scheduler) -> None:
-        self.factory = factory
-
-    def __call__(self, optimizer: torch.optim.Optimizer) -> LRScheduler:
-        return self.factory(optimizer)
-
-
-def each_batch(factory: Scheduler) -> EachBatch:
-    """Let a scheduler step after each update: `scheduler=alkit.each_batch(factory)`.
-
-    Args:
-        factory: makes one of torch's schedulers from an optimiser.
-    """
-    return EachBatch(factory)
+class EachBatch(partial):
+    """Let a scheduler step after each update: `scheduler=alkit.each_batch(factory)`."""
 
 
 def rates(model: _Optimized) -> dict[str, float]:
@@ -52,7 +37,11 @@ def rates(model: _Optimized) -> dict[str, float]:
 
 
 class Rates:
-    """The rates of a run, those that the model came with at first."""
+    """The rates of a run, those that the model came with at first; it has them back on `close`.
+
+    Raises:
+        TypeError: what makes no scheduler of the optimiser that it is given.
+    """
 
     def __init__(self, model: _Optimized, scheduler: Scheduler | None) -> None:
         self.model, self.by_batch = model, isinstance(scheduler, EachBatch)
@@ -102,7 +91,7 @@ class Rates:
             _step(each, row)
 
     def close(self) -> None:
-        """Give the optimisers back as they came, but for what they have learned."""
+        """Give the optimisers back as they came, except for what they have learned."""
         for hook in self.hooks:
             hook.remove()
         for each in self.made:
@@ -125,40 +114,12 @@ def _step(scheduler: LRScheduler, row: Mapping[str, Any]) -> None:
     scheduler.optimizer.param_groups[0][STATE] = scheduler.state_dict()
 
 
-@contextmanager
-def scheduled(model: _Optimized, scheduler: Scheduler | None) -> Iterator[Rates]:
-    """Yield the rates of a run; the model has its own back at the end.
-
-    Raises:
-        ValueError, TypeError: what makes no scheduler of the optimiser that it is given.
-    """
-    made = Rates(model, scheduler)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def check_scheduler(scheduler: Any) -> None:
-    """Refuse what makes no schedulers, before a model is made.
-
-    Raises:
-        TypeError: says what to give.
-    """
-    if scheduler is None or (callable(scheduler) and not isinstance(scheduler, LRScheduler)):
-        return
-    raise TypeError(
-        f"scheduler= is {given(scheduler)}, and each optimiser has one of its own: give what makes"
-        " them: lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
-    )
-
-
-def _made(factory: Callable[..., Any], optimizer: torch.optim.Optimizer) -> LRScheduler:
-    found = factory(optimizer)
+def _made(factory: Any, optimizer: torch.optim.Optimizer) -> LRScheduler:
+    found = factory(optimizer) if callable(factory) else factory
     if not isinstance(found, LRScheduler) or found.optimizer is not optimizer:
         raise TypeError(
-            f"scheduler= makes {given(found)}: it must return one of torch's schedulers, of the"
-            " optimiser that it is given"
+            f"scheduler= is or makes {given(found)}, and each optimiser has a scheduler of its own:"
+            " give what makes one: lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 10)"
         )
     return found
 

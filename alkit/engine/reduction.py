@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.base import tree
 from alkit.base.arguments import given
+from alkit.engine.device import tensors_at
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
 ELEMENTS = (nn.MSELoss, nn.L1Loss, nn.SmoothL1Loss, nn.HuberLoss, nn.BCELoss, nn.BCEWithLogitsLoss)
@@ -64,6 +64,11 @@ def check_reduction(loss: Loss) -> None:
         )
 
 
+def loss_of(loss: Loss, scores: Any, y: Any) -> Tensor:
+    """Return the loss, on the CPU or where the loss has tensors of its own."""
+    return loss(*tree.to_device((scores, y), tensors_at(loss) or "cpu"))
+
+
 def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
     """Return a loss's own settings, and which of torch's losses it is, if it is one."""
     if isinstance(loss, partial):
@@ -91,30 +96,3 @@ def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
     counted = first[first != options.get("ignore_index", -100)]
     weight = options.get("weight")
     return float(len(counted) if weight is None else weight.to(counted.device)[counted].sum())
-
-
-def mean_of_replicas(
-    gradients: Sequence[Tensor | None],
-    parameters: Sequence[Tensor],
-    reduce: Callable[[Tensor], Tensor],
-) -> list[Tensor | None]:
-    """Return the means over all replicas, all tensors in one message.
-
-    A replica whose data left a parameter alone (an expert that none of its samples chose) adds
-    zeros; what no replica has a gradient for stays without one.
-
-    Args:
-        gradients: of these parameters, in an order that all replicas have.
-    """
-    pairs = list(zip(gradients, parameters, strict=True))
-    flat = [(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs]
-    if not flat:
-        return []
-    there = torch.tensor([float(g is not None) for g in gradients])
-    message = reduce(torch.cat([*flat, there.to(flat[0])]))
-    sizes = [p.numel() for p in parameters]
-    *parts, counts = message.split([*sizes, len(pairs)])
-    return [
-        part.view_as(p) if count else None
-        for part, p, count in zip(parts, parameters, counts.tolist(), strict=True)
-    ]

@@ -20,15 +20,13 @@ from alkit.schedule.timeline import Timeline
 Row = dict[str, Any]
 
 
-class Trained(Protocol):
-    """What a trainer says of an epoch: losses (batches, ...), timeline, wall seconds."""
+@dataclass(frozen=True, repr=False)
+class Trained(Brief):
+    """What an epoch came to: losses (batches, ...), the timeline of all workers, wall seconds."""
 
-    @property
-    def losses(self) -> Tensor: ...
-    @property
-    def timeline(self) -> Timeline: ...
-    @property
-    def seconds(self) -> float: ...
+    losses: Tensor
+    timeline: Timeline
+    seconds: float
 
 
 class Trainer(Protocol):

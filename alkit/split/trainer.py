@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -50,14 +50,6 @@ class Details(Brief):
     losses: dict[int, Tensor]
 
 
-class Trained(NamedTuple):
-    """What a round came to: losses (steps, 1, 1), device by device."""
-
-    losses: Tensor
-    timeline: Timeline
-    seconds: float
-
-
 class Trainer(trainer.Trainer):
     """Rounds, for the loop.
 
@@ -82,7 +74,7 @@ class Trainer(trainer.Trainer):
         for sizes in self.pairs.sizes(epoch).values():
             yield from ((torch.empty(size), None) for size in sizes)
 
-    def train(self, batches: Iterable[Any]) -> Trained:
+    def train(self, batches: Iterable[Any]) -> trainer.Trained:
         """Train a round."""
         start_s, events = time.perf_counter(), self.pairs.settings.events
         self.pairs.ticks = iter(batches)
@@ -96,9 +88,9 @@ class Trainer(trainer.Trainer):
         losses = [loss for each in made.losses.values() for loss in each]
         rows = torch.tensor(losses, dtype=torch.float64).view(-1, 1, 1)
         timeline = Timeline.of(made.timeline.intervals, made.timeline.resources)
-        return Trained(rows, timeline, time.perf_counter() - start_s)
+        return trainer.Trained(rows, timeline, time.perf_counter() - start_s)
 
-    def row(self, trained: Trained) -> dict[str, Any]:
+    def row(self, trained: trainer.Trained) -> dict[str, Any]:
         """Return the number of the round, where rounds are not epochs."""
         return {} if self.pairs.settings.aggregate_every == -1 else {"round": len(self.rounds)}
 

@@ -30,7 +30,7 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import order
 from alkit.elastic.units import World, bytes_of
 from alkit.engine.costs import Ledger
-from alkit.engine.evaluate import evaluate, right
+from alkit.engine.evaluate import evaluate
 from alkit.engine.launch import launch
 from alkit.engine.trainer import Record
 from studies.common.torch_pipelines import PlainGradient
@@ -122,7 +122,7 @@ def _on_rank(
     optimizer = settings["optimizer"](trained, lr=settings["lr"])
     scheduler = settings["scheduler"](optimizer)
     batch, seed = settings["batch_size"], settings.get("seed", 0)
-    looks = partial(evaluate, network, metric=right)
+    looks = partial(evaluate, network)
     per_epoch = len(data) // batch * batch
     losses, rows = [], []
     for epoch in range(settings["epochs"]):

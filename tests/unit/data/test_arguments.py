@@ -63,7 +63,7 @@ def test_numbers_as_texts(value):
         train_epoch(dense_model(2), [(X, Y)], workers=value)
     with pytest.raises(TypeError, match="epochs is"):
         alkit.fit(dense_model(1), datasets.load("digits"), epochs=value)
-    with pytest.raises(TypeError, match="lr must be a real number"):
+    with pytest.raises(TypeError, match="lr is '0.1': it must be a number"):
         dense_model(1)[0].set_lr("enc", "0.1")
     check_whole(workers=None, threads=1)
 
@@ -121,7 +121,7 @@ def test_arguments_that_a_setting_may_be_meant_as_are_those_of_fit():
         ("al", "recipes", "recipe"),
         ("elastic", "freze", "freeze"),
         ("dtp", "iteration", "iterations"),
-        ("pipelearn", "momentun", "momentum"),
+        ("pipelearn", "aggregate_evry", "aggregate_every"),
     ],
 )
 def test_a_name_that_is_nearly_right_is_recognised(method, name, meant):

@@ -169,7 +169,7 @@ def test_a_checkpoint_that_is_whole_and_one_of_another_run(stopped, three, alone
         ({"samples": 2}, "samples is 1 there and 2 here"),  # of noise
         ({"sigma": 0.1}, "sigma is .* there"),
         ({"feedback_lr": 0.1}, "feedback_lr is .* there"),
-        ({"feedback_optimizer": torch.optim.SGD}, "momentum of optimiser feedback.1.0 is 0.9 there"),
+        ({"feedback_optimizer": torch.optim.SGD}, "momentum of optimiser feedback.1.0 is 0.9"),
     ):
         with pytest.raises(ValueError, match=said):
             trained(checkpoint=stopped, **changes)

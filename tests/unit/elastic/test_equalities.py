@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from alkit.data.given import Pairs
+from alkit.elastic.stage import average
 from alkit.elastic.trainer import Trainer, order
 from alkit.elastic.units import Units, World
 from alkit.engine import checkpoint
@@ -214,3 +215,15 @@ def test_the_last_step_takes_what_is_left(samples, replicas, drop_last, sizes):
 
 def single():
     return Pairs(images().x.float(), images().y)
+
+
+def test_a_replica_without_a_gradient_adds_zeros():
+    """As of an expert that none of its samples chose; where no replica has one, there is none."""
+    weights = [torch.zeros(2), torch.zeros(3), torch.zeros(1)]
+    other = torch.cat([torch.ones(2), torch.zeros(3 + 1), torch.tensor([1.0, 0.0, 0.0])])
+    weights[1].grad = torch.full((3,), 4.0)
+    average(weights, lambda sent: (sent + other) / 2)
+    first, second, third = (each.grad for each in weights)
+    assert first.tolist() == [0.5] * 2
+    assert second.tolist() == [2.0] * 3
+    assert third is None

@@ -32,7 +32,7 @@ def test_classes_are_right_or_wrong(y, loss):
     found = judge(MODEL, part, loss=loss, batch_size=4)
     assert torch.equal(found.correct, RIGHT)
     assert found.values == {"accuracy": pytest.approx(RIGHT.mean().item(), **CLOSE)}
-    assert list(found.row("val")) == ["val_acc"]
+    assert list(found.columns()) == ["val_acc"]
 
 
 @pytest.mark.parametrize("batch_size", [4, 100])
@@ -49,11 +49,11 @@ def test_numbers_have_the_loss_of_all_samples(y, loss, batch_size):
     found = judge(MODEL, Pairs(X, y), loss=loss, batch_size=batch_size)
     assert found.correct is None
     assert found.values == {"loss": pytest.approx(loss(SCORES, y).item(), **CLOSE)}
-    assert list(found.row("val")) == ["val_loss"]
+    assert list(found.columns()) == ["val_loss"]
 
 
 def test_numbers_are_refused_where_right_or_wrong_is_asked():
-    with pytest.raises(ValueError, match="give evaluate a metric= of"):
+    with pytest.raises(ValueError, match="compare predict"):
         evaluate(MODEL, (X, torch.randn(N, C)))
     with pytest.raises(ValueError, match="are no classes"):
         right(SCORES, torch.rand(N, 1))

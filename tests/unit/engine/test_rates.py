@@ -1,11 +1,13 @@
 """Learning-rate schedules against the publication's numbers, on every optimiser."""
 
+from contextlib import closing
+
 import pytest
 import torch
 from torch import nn
 
 import alkit
-from alkit.engine.rates import rates, scheduled
+from alkit.engine.rates import Rates, rates
 from tests.helpers import dense_model
 
 
@@ -16,7 +18,7 @@ def test_both_optimisers_of_every_layer_keep_their_ratio_and_get_their_rates_bac
     assert list(base) == [f"{layer}.{side}.0" for layer in range(3) for side in ("enc", "ae")]
 
     def halfway():
-        with scheduled(model, lambda each: LR["epoch"](each, gamma=0.55)) as own:
+        with closing(Rates(model, lambda each: LR["epoch"](each, gamma=0.55))) as own:
             own.end_epoch({})
             assert own.start_epoch() == pytest.approx(0.55e-2)
             assert rates(model) == pytest.approx({name: 0.55 * lr for name, lr in base.items()})
@@ -110,9 +112,13 @@ def test_a_plateau_looks_at_the_epochs_loss():
 
 OF_ITS_OWN = torch.optim.lr_scheduler.ConstantLR(torch.optim.SGD([torch.zeros(1)], 0.1))
 REFUSED = [
-    ("cosine", {}, "scheduler= is 'cosine', and each optimiser has one of its own: give what"),
-    (OF_ITS_OWN, {}, "scheduler= is .*each optimiser has one of its own"),
-    (lambda own: own, {}, "makes SGD.*must return one of torch's schedulers"),
+    (
+        "cosine",
+        {},
+        "scheduler= is or makes 'cosine', and each optimiser",
+    ),
+    (OF_ITS_OWN, {}, "each optimiser has a scheduler of its own"),
+    (lambda own: own, {}, "makes SGD.*give what makes one"),
     (None, {"schedule": "cosine"}, "unknown settings schedule.*did you mean 'scheduler'"),
 ]
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.engine.reduction import check_reduction, mean_of_replicas, says_reduction, shares
+from alkit.engine.reduction import check_reduction, says_reduction, shares
 
 G = torch.Generator().manual_seed(0)
 SCORES, Y = torch.randn(10, 3, generator=G), torch.randint(3, (10,), generator=G)
@@ -59,14 +59,3 @@ def test_a_subclass_with_a_forward_of_its_own_is_not_cut(loss):
     assert shares(loss, [Y]) == [1.0]
     loss.reduction = "sum"
     assert says_reduction(loss)
-
-
-def test_a_replica_without_a_gradient_adds_zeros():
-    """As of an expert that none of its samples chose; where no replica has one, there is none."""
-    weights = [torch.zeros(2), torch.zeros(3), torch.zeros(1)]
-    other = torch.cat([torch.ones(2), torch.zeros(3 + 1), torch.tensor([1.0, 0.0, 0.0])])
-    own = [None, torch.full((3,), 4.0), None]
-    first, second, third = mean_of_replicas(own, weights, lambda sent: (sent + other) / 2)
-    assert first.tolist() == [0.5] * 2
-    assert second.tolist() == [2.0] * 3
-    assert third is None
