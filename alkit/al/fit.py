@@ -18,7 +18,6 @@ from alkit.al.recipes import Recipe
 from alkit.al.rules import Rule, to_local
 from alkit.al.train import Trained, check_method, train_epoch
 from alkit.base.seeds import drawing_from, generator_for
-from alkit.data.given import Splits
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import place, spread
@@ -126,7 +125,7 @@ def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
     own, names = settings_of(plan.method)(**plan.settings), ("workers", "threads", "seed")
     options: dict[str, Any] = {name: getattr(plan, name) for name in (*names, "executor")}
     options |= {"cuts": getattr(own, "cuts", None), "compile": own.compile}
-    trainer = Trainer(spread(model, plan.own_device), plan.method, options)
+    trainer = Trainer(spread(model, plan.own_device), plan.method, options, plan.data.num_classes)
     identity: dict[str, Any] = {"threads": plan.threads}
     identity |= {"compile": own.compile} if own.compile else {}
     identity |= {"clip": model.clip} if isinstance(model, BPModel) and model.clip else {}
@@ -205,16 +204,13 @@ class Trainer(Base):
 
     Args:
         options: of `alkit.train_epoch`, such as workers and seed.
+        classes: of a data set that says it: label autoencoders are looked at.
     """
 
     model: ALModel | BPModel
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The method and the seed."""
-        return f"{self.method}, seed {self.options.get('seed', 0)}"
+    classes: int | None = None
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -230,26 +226,16 @@ class Trainer(Base):
         return train_epoch(self.model, batches, self.method, **self.options)
 
     def row(self, trained: Trained) -> dict[str, float]:
-        """Return both losses of every layer, from 1, and the head's."""
+        """Return both losses of every layer, from 1, and the head's; how many are stalled."""
         row = {} if trained.head is None else {"head": trained.head.mean().item()}
         per_layer = trained.losses.mean(0)
         if per_layer.shape[1] == 2:
             for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
                 row |= {f"associated_{at}": associated, f"autoencoder_{at}": autoencoder}
+        if isinstance(self.model, ALModel) and self.classes is not None:
+            pairs = label_losses([layer.ae for layer in self.model], self.classes)
+            row["stalled"] = sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)
         return row
-
-    def measure(self, data: Splits) -> dict[str, float]:
-        """Return how many label autoencoders are stalled."""
-        if isinstance(self.model, BPModel) or data.num_classes is None:
-            return {}
-        pairs = label_losses([layer.ae for layer in self.model], data.num_classes)
-        return {"stalled": sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)}
-
-    def shown(self, trained: Trained) -> dict[str, float]:
-        """Return the mean of each kind of loss."""
-        means = trained.losses.mean((0, 1)).tolist()
-        names = ("associated", "autoencoder") if len(means) == 2 else ("loss",)
-        return dict(zip(names, means, strict=True))
 
 
 def _of_codes(scores: Tensor, y: Tensor, *, model: ALModel) -> Tensor:

@@ -48,11 +48,6 @@ class Trainer(trainer.Trainer):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """The method."""
-        return self.method
-
-    @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
         """The pipeline's loss."""
         return self.model.loss_fn

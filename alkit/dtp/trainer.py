@@ -63,11 +63,6 @@ class Trainer(trainer.Trainer):
             self.schedule = target_propagation(len(net), owners=self.ranks)
         self.step, self.feedback_losses = 0, dict[int, list[Tensor]]()
 
-    @property
-    def name(self) -> str:
-        """The method."""
-        return self.plan.method
-
     def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> trainer.Trained:
         """Train for an epoch on batches (x, y).
 

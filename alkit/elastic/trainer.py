@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import torch
@@ -27,7 +27,6 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica
 from alkit.elastic.units import Units
 from alkit.engine import trainer
-from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.plan import Plan
 from alkit.engine.trainer import Row
 from alkit.models.blocks import trainable
@@ -84,7 +83,6 @@ class Trainer(trainer.Trainer):
     layouts: list[Layout] = field(default_factory=list)
     held: list[dict[str, int]] = field(default_factory=list)
     beginnings: list[Timeline] = field(default_factory=list)
-    name: ClassVar[str] = "elastic"
 
     def __post_init__(self) -> None:
         self.model, self.world = self.units.network, self.units.world
@@ -144,11 +142,6 @@ class Trainer(trainer.Trainer):
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
         """The network's loss."""
         return self.model.loss
-
-    def judge(self, part: Any, metrics: Metrics | None) -> Judged:
-        """Return what the network is worth on a part."""
-        self.gather()
-        return judge(self.model, part, loss=self.loss, metrics=metrics)
 
     def gather(self) -> None:
         """Bring all units together on every rank."""

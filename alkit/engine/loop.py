@@ -56,7 +56,7 @@ def train_epochs(
         run = _Run(trainer, plan, rates, dict(identity or {}), group, choose=choose)
         if plan.progress and group.is_first and run.ended and run.rows:
             tqdm.write(f"{path} holds the whole run, of {len(run.rows)} epochs: its result")
-        with _bar(trainer.name, plan, len(run.rows), group.is_first) as bar:
+        with _bar(plan, len(run.rows), group.is_first) as bar:
             while not run.ended:
                 run.epoch(bar)
         return run.result()
@@ -103,7 +103,7 @@ class _Run:
         """Train once on every batch, measure, ask the callbacks, and keep what has come of it."""
         plan, trainer, rate = self.plan, self.trainer, self.rates.start_epoch()
         own = trainer.batches(plan, plan.data.train, len(self.rows))
-        batches = _Timed(own, bar, trainer.name)
+        batches = _Timed(own, bar, plan.method)
         trained = trainer.train(batches)
         row = _row(len(self.rows) + 1, rate, trainer, trained, batches, self._measured())
         self.rates.end_epoch(row)
@@ -116,15 +116,17 @@ class _Run:
         elif not self.best_epoch or worth(row) > worth(self.rows[self.best_epoch - 1]):
             self.best_epoch, self.best = len(self.rows), _copied(trainer.model)
         self._save()
-        _show(bar, trainer.shown(trained), row)
+        _show(bar, row)
 
     def result(self) -> Record:
         """Give the model its best weights and test them."""
         if self.best is not None:
             self.trainer.model.load_state_dict(self.best)
             torch.clear_autocast_cache()  # a context of the caller's holds casts of the last ones
-        test = self.plan.data.test
-        tested = Judged() if test is None else self.trainer.judge(test, self.metrics)
+        test, tested = self.plan.data.test, Judged()
+        if test is not None:
+            self.trainer.gather()
+            tested = self.trainer.judge(test, self.metrics)
         return Record(
             model=self.trainer.model,
             history=pd.DataFrame(self.rows),
@@ -154,12 +156,12 @@ class _Run:
         self.stopped = self.group.broadcast(stop)
 
     def _measured(self) -> Row:
-        """Return what the validation part and the method's own look say, and the seconds."""
+        """Return what is measured on the validation part, and the seconds."""
         start_s, data = time.perf_counter(), self.plan.data
         found: Row = {}
         if data.validation is not None:
-            found |= self.trainer.judge(data.validation, self.metrics).columns()
-        found |= self.trainer.measure(data)
+            self.trainer.gather()
+            found = self.trainer.judge(data.validation, self.metrics).columns()
         return found | {"eval_s": time.perf_counter() - start_s}
 
     # ---- the file
@@ -281,14 +283,13 @@ def _mean(losses: Tensor, sizes: Sequence[int]) -> float:
     return float((losses.double().view(len(losses), -1).mean(1) * weights).sum() / weights.sum())
 
 
-def _bar(name: str, plan: Plan, done: int, first: bool) -> tqdm:
+def _bar(plan: Plan, done: int, first: bool) -> tqdm:
     hidden = not (plan.progress and first)
-    options = {"total": plan.epochs, "initial": done, "desc": name, "disable": hidden}
+    options = {"total": plan.epochs, "initial": done, "desc": plan.method, "disable": hidden}
     return tqdm(**options, leave=False, miniters=0)  # shown within an epoch, too
 
 
-def _show(bar: tqdm, losses: Mapping[str, float], row: Row) -> None:
-    shown = {name: f"{mean:.3g}" for name, mean in losses.items()}
-    shown |= {name: f"{row[name]:.3f}" for name in ("val_acc", "val_loss") if name in row}
-    bar.set_postfix(**shown)
+def _show(bar: tqdm, row: Row) -> None:
+    shown = [name for name in ("loss", "val_acc", "val_loss") if name in row]
+    bar.set_postfix(**{name: f"{row[name]:.3f}" for name in shown})
     bar.update()

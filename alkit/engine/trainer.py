@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from alkit.base.arguments import Brief
-from alkit.data.given import Source, Splits
+from alkit.data.given import Source
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.schedule.timeline import Timeline
@@ -38,10 +38,6 @@ class Trainer(Protocol):
 
     model: Any
 
-    @property
-    def name(self) -> str:
-        """Of the method, for people."""
-
     def batches(self, plan: Any, train: Source, epoch: int) -> Iterable[tuple[Any, Any]]:
         """Return the epoch's batches, by the loop's `Plan`."""
         return plan.batches(train, epoch)
@@ -64,14 +60,6 @@ class Trainer(Protocol):
     def gather(self) -> None:
         """Bring the model's parts together, where ranks hold some of it; all ranks call it."""
         return
-
-    def measure(self, data: Splits) -> Row:
-        """Return what else this method looks at after an epoch."""
-        return {}
-
-    def shown(self, trained: Any) -> dict[str, float]:
-        """Return the losses that the progress bar shows."""
-        return {"loss": trained.losses.mean().item()}
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
         """Return the optimisers whose rates follow the plan."""

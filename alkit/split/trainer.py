@@ -64,11 +64,6 @@ class Trainer(trainer.Trainer):
         self.model, self.pairs, self.group = model, pairs, group
         self.rounds = list[Round]()
 
-    @property
-    def name(self) -> str:
-        """The method."""
-        return self.pairs.settings.method
-
     def batches(self, plan: Any, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
         """Yield the sizes of the round's steps, device by device: who trains them has them."""
         for sizes in self.pairs.sizes(epoch).values():
