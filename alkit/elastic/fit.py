@@ -82,7 +82,7 @@ def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, 
     if settings.freeze != "none" and plan.epochs > 1:
         most = network.layers
     for frozen in range(network.frozen, most + 1):
-        layout = planner.at(frozen, layout, budget.fits)
+        layout = planner.at(frozen, layout)
         check_untied("stages", [network.units[slice(*own)] for own in layout.bounds])
         for stage in range(layout.stages):
             budget.check(layout, stage)

@@ -120,17 +120,11 @@ class Planner:
         self.first_counts = self.partition(self.sizes, stages)
         self.budget = self.settings.budget or max(loads(self.sizes, self.first_counts))
 
-    def at(
-        self,
-        frozen: int,
-        before: Layout | None = None,
-        fits: Callable[[Layout], bool] = lambda layout: True,
-    ) -> Layout:
+    def at(self, frozen: int, before: Layout | None = None) -> Layout:
         """Return the layout with so many frozen layers.
 
         Args:
             before: the layout that runs now; the number of stages never grows.
-            fits: whether a layout may be, beside `budget`; fewer stages are taken only then.
         """
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
@@ -139,11 +133,7 @@ class Planner:
         active = self.sizes[first:]
         most = min(stages, 1 << (len(active).bit_length() - 1))
         stages = compress(active, most, self.budget, self.partition)
-        while True:
-            layout = self._with(frozen, self.partition(active, stages), first)
-            if stages == most or fits(layout):
-                return layout
-            stages *= 2
+        return self._with(frozen, self.partition(active, stages), first)
 
     def _with(self, frozen: int, counts: Sequence[int], start: int) -> Layout:
         stages = len(counts)

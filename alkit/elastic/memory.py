@@ -90,15 +90,6 @@ class Budget:
                 " more stages, a smaller batch, more micro-batches or a larger budget"
             )
 
-    def fits(self, layout: Layout, activations: int = 0) -> bool:
-        """Whether a rank of each stage stays within the budget."""
-        try:
-            for stage in range(layout.stages):
-                self.check(layout, stage, activations)
-        except ValueError:
-            return False
-        return True
-
     def _moments_of(self, shape: torch.Size, dtype: torch.dtype) -> int:
         """Return the bytes that the optimiser keeps for such a parameter, by a step of one."""
         own = nn.Parameter(torch.zeros(shape, dtype=dtype))

@@ -31,7 +31,7 @@ class Settings:
             largest one before anything was frozen, as published.
         memory_budget: bytes that a rank may hold while it trains, see `alkit.elastic.memory`; None
             for any. Weights, gradients and moments that do not fit are refused before the first
-            step, activations in it; fewer stages are taken only where they fit.
+            step, in all layouts that freezing may come to, and activations in it.
     """
 
     freeze: str | Policy = "none"

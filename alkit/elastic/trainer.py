@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -179,9 +178,7 @@ class Trainer(trainer.Trainer):
             norms = tuple(map(tuple, self.norms))
             seen = Observation(self.model.layers, frozen, epoch, norms, epoch / self.epochs)
             frozen = self.world.from_first(self.rule, seen)
-        activations = max((row["activations"] for row in self.held), default=0)
-        fits = partial(self.budget.fits, activations=activations)
-        return self.planner.at(frozen, self.units.layout, fits)
+        return self.planner.at(frozen, self.units.layout)
 
     def _norms(self, squares: list[float], steps: int) -> list[float]:
         """Return each layer's root mean squared gradient; -1 if nothing of an active one learns."""

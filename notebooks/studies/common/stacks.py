@@ -143,4 +143,4 @@ class Stack:
         self, schedule: Schedule, seconds: Durations, cuts: tuple[int, ...] = ()
     ) -> Trained:
         timeline = simulate(schedule, seconds, self.batches)
-        return Trained(torch.empty(0), timeline, self.batches * self.texts, timeline.span_s, cuts)
+        return Trained(torch.empty(0), timeline, timeline.span_s, self.batches * self.texts, cuts)

@@ -117,7 +117,7 @@ def _record(stack: Stack, parts: Sequence[Sequence[tuple[float, float]]]) -> Tra
     timeline = Timeline.of(intervals, [f"worker {rank}" for rank in range(len(parts))])
     losses = torch.tensor([[loss for _, loss in done] for done in parts]).sum(0)
     samples = stack.batches * stack.texts
-    return Trained(losses[:, None, None], timeline, samples, timeline.span_s)
+    return Trained(losses[:, None, None], timeline, timeline.span_s, samples)
 
 
 class _Chain(nn.Module):

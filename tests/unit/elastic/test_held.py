@@ -19,7 +19,6 @@ from tests.unit.elastic.helpers import (
     PARTS,
     SETTINGS,
     TASKS,
-    Table,
     adamw,
     calculated,
     close,
@@ -162,22 +161,6 @@ def test_activations_are_counted_in_the_first_step_and_refused_there(ranks):
     with pytest.raises((ValueError, RankFailed), match=r"activations [\d,]+\) and memory_budget"):
         train(network, images(), settings, memory_budget=most - 1, **options)
     close(network.state_dict(), make_vit().state_dict(), 0.0)
-
-
-def test_stages_are_merged_only_where_they_fit():
-    """By parameters one frozen layer is enough to take one stage; by bytes two are."""
-    rule = {"freeze": Table((1, 2, 3)), "budget": 1e9}
-    options = {"settings": SETTINGS | {"batch_size": 4, **rule}, "workers": 2}
-    free = train(make_vit(), images(), **options)
-    assert free.history.stages.tolist() == [2, 1, 1, 1]
-    seen = int(free.held.activations.max())
-    held = [calculated(make_vit(), options["settings"], layout) for layout in free.layouts]
-    none, one, two, _ = (max(replace(h, activations=seen).total for h in each) for each in held)
-    budget = max(none, two)
-    assert budget < one
-    tight = train(make_vit(), images(), memory_budget=budget, **options)
-    assert tight.history.stages.tolist() == [2, 2, 1, 1]
-    close(tight, free)
 
 
 # ---- what is let go
