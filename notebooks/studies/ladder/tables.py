@@ -34,7 +34,7 @@ SAID = {
     "dgl": "DGL",
     "scpl": "SCPL",
 }
-# by contrast, one thing changed at a time; H6 is a read-out, see `studies.ladder.depth`
+# by contrast, one thing changed at a time; H6 is a read-out, of 08 in 0.3
 HYPOTHESES = {
     ("random_codes", "fixed_codes"): "H1 geometry",
     ("simplex_codes", "fixed_codes"): "H1 geometry",
