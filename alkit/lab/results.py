@@ -28,7 +28,7 @@ import pandas as pd
 
 from alkit.base import paths
 from alkit.base.files import replacing
-from alkit.lab.parameters import changes, check, defaults, parameters
+from alkit.lab.parameters import check, defaults, parameters
 
 FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel
 RUN = "run notebook preset parameters commit versions threads machine busy date".split()
@@ -69,14 +69,6 @@ class Run:
         """The rows recorded so far, in the order in which they were first recorded."""
         named = {"notebook": self.notebook, "preset": self.preset}
         return [named | row for row in self._rows.values()]
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """The parameters that are not those of the preset; none where that isn't known."""
-        try:
-            return changes(self.notebook, self.preset, self.parameters)
-        except ValueError:  # a notebook or a preset of somewhere else
-            return {}
 
     def record(
         self,

@@ -38,9 +38,7 @@ METHODS = {
     "2bw": ("#56b4e9", "8", "PipeDream-2BW"),
     "central": ("0.35", "X", "central"),
     "fed": ("#0173b2", "o", "federated"),
-    "split": ("#ca9161", "^", "split learning"),
     "splitfed": ("#cc78bc", "s", "SplitFed"),
-    "splitfed2": ("#cc78bc", "d", "SplitFed v2"),
     "pipelearn": ("#029e73", "D", "PipeLearn"),
     "freeze": ("#949494", "o", "freeze only"),
     "freeze_pipe_cache": ("#56b4e9", "^", "freeze, pipe, cache"),
@@ -69,8 +67,6 @@ METHODS = {
     "shallow": ("#949494", "p", "last block only"),
     "tfidf": ("#949494", "P", "TF-IDF"),
 }
-# lines of AL's recipes: all AL, so all of its colour
-RECIPE_LINES = {"mse": "-.", "original": ":", "": "-"}
 SAID = {"original": "as published"}
 NAMES = {
     "ag_news": "AG News",

@@ -190,35 +190,6 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
     return fig
 
 
-def bars(
-    frame: pd.DataFrame,
-    value: str,
-    title: str,
-    *,
-    spread: str | None = None,
-    xlabel: str = "",
-) -> Figure:
-    """Draw a horizontal bar per row of `frame`: columns `method`, `value` and optionally `spread`.
-
-    A column `label` names the bars, if there is one; else the methods do.
-    """
-    fig, ax = plt.subplots(figsize=(SINGLE[0] + 1, 0.9 + 0.38 * len(frame)))
-    names = frame["label"] if "label" in frame else frame["method"].map(label)
-    ax.barh(
-        range(len(frame)),
-        frame[value],
-        xerr=frame[spread] if spread else None,
-        color=[colour(method) for method in frame["method"]],
-        error_kw={"ecolor": "0.2", "capsize": 3},
-    )
-    ax.set_yticks(range(len(frame)), list(names))
-    ax.invert_yaxis()
-    ax.grid(visible=False, axis="y")
-    ax.set(xlabel=xlabel)
-    put_title(ax, title)
-    return fig
-
-
 def learning_curves(
     curves: pd.DataFrame, title: str, *, chance: float | None = None, ax: Axes | None = None
 ) -> Axes:
@@ -228,24 +199,24 @@ def learning_curves(
         curves: rows of `studies.al.family_study.curves`: label ("bp", ...), epoch, val_acc.
         chance: accuracy of guessing, drawn as a thin line.
     """
-    if ax is None:
-        _, ax = plt.subplots(figsize=SINGLE)
-    for name, rows in curves.groupby("label", sort=False):
-        method, recipe = who(str(name)), str(name).partition(" ")[2]
-        by_epoch = rows.groupby("epoch").val_acc
-        mean = by_epoch.mean()
-        [line] = ax.plot(mean.index, mean, marker=marker(method), ms=3, label=display(str(name)))
-        dashes = styles.RECIPE_LINES.get(recipe, "-" if recipe == method else "--")
-        line.set(color=colour(method), linestyle=dashes)
-        ax.fill_between(
-            mean.index, by_epoch.min(), by_epoch.max(), color=colour(method), alpha=0.15, lw=0
-        )
+    named = curves.assign(shown=curves["label"].map(display))
+    methods = dict(zip(named["shown"], named["label"].map(who), strict=True))
+    ax = sns.lineplot(
+        named,
+        x="epoch",
+        y="val_acc",
+        hue="shown",
+        style="shown",
+        palette={name: colour(method) for name, method in methods.items()},
+        markers={name: marker(method) for name, method in methods.items()},
+        errorbar=("pi", 100),
+        ax=ax,
+    )
     if chance is not None:
         ax.axhline(chance, color="0.6", lw=0.8)
         ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="epoch", ylabel="validation accuracy, %")
-    ax.set_title(title)
+    ax.set(xlabel="epoch", ylabel="validation accuracy, %", title=title)
     ax.legend(frameon=False)
     return ax
 

@@ -79,8 +79,6 @@ def _unlike(run: Run, now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str
     """Say what this run and the committed rows of a metric differ in; "" if in nothing."""
     if not len(kept):
         return "there are none yet"
-    if run.changed and not any(_has(held, run.changed) for held in set(kept.parameters)):
-        return f"this run changed {', '.join(f'{k}={v}' for k, v in run.changed.items())}"
     for column in ("data", "preset"):
         own, theirs = (_used(rows, metric, column) for rows in (now, kept))
         if not own <= theirs:
@@ -89,12 +87,11 @@ def _unlike(run: Run, now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str
             ]
             what = "preset " if column == "preset" else ""
             return f"this run used {what}{used[0]}, they used {what}{used[1]}"
+    held = [json.loads(each) for each in set(kept.parameters)]
+    for name, value in run.parameters.items():
+        if all(value != each.get(name, value) for each in held):
+            return f"this run changed {name}={value}"
     return ""
-
-
-def _has(parameters: str, changed: Mapping[str, object]) -> bool:
-    held = json.loads(parameters)
-    return all(held.get(name) == value for name, value in changed.items())
 
 
 def _used(rows: pd.DataFrame, metric: str, column: str) -> set[str]:
