@@ -20,11 +20,6 @@ def shared_data_dir() -> Path:
     return Path(os.environ.get("ALKIT_DATA") or data_dir()).expanduser()
 
 
-def glove_dir() -> Path:
-    """Return the folder of word vectors: `glove/` of the checkout."""
-    return root() / "glove"
-
-
 def runs_dir() -> Path:
     """Return the ignored folder of runs, with a folder for each: `runs/`."""
     return root() / "runs"
@@ -33,8 +28,3 @@ def runs_dir() -> Path:
 def records_dir() -> Path:
     """Return the folder of the committed tables of results: `notebooks/results/`."""
     return root() / "notebooks" / "results"
-
-
-def published_dir() -> Path:
-    """Return the folder of published numbers and their sources: `notebooks/results/published/`."""
-    return records_dir() / "published"

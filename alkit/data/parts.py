@@ -3,7 +3,7 @@
 Shapes: N samples, B samples of a batch, T tokens, K classes, C, H, W image.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
@@ -25,12 +25,12 @@ class Part(Brief):
     Args:
         x: images, float (N, ...) or uint8 (N, C, H, W); or texts, int64 (N, T), padded on the
             right with `pad`.
-        y: labels, integers (N,) in 0..num_classes - 1; kept as an int64 tensor.
+        y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
         augment: how images of shuffled batches are changed, see `batches`.
     Raises:
-        ValueError: no samples, x and y of different lengths, a label that is no integer or out of
-            range; bytes without mean and std.
+        ValueError: no samples, x and y of different lengths, a label out of range; bytes without
+            mean and std.
     """
 
     x: Tensor
@@ -43,18 +43,17 @@ class Part(Brief):
     augment: str = "none"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "y", _checked_labels(self.y, self.num_classes))
-        if len(self.x) != len(self.y):
-            raise ValueError(f"{len(self.x)} samples but {len(self.y)} labels")
+        object.__setattr__(self, "y", torch.as_tensor(self.y).long())
+        kind = f"{self.x.dtype} of {tuple(self.x.shape)}"
+        if not len(self.x) == len(self.y) > 0:
+            raise ValueError(f"{len(self.x)} samples and {len(self.y)} labels: give as many")
+        bad = (self.y < 0) | (self.y >= self.num_classes)
+        if bad.any():
+            raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
         if not (self.is_text or self.is_bytes or self.x.is_floating_point()):
-            raise ValueError(
-                "x must be floats or uint8 (N, C, H, W) (images), or int64 (N, T) (texts),"
-                f" got {_kind(self.x)}"
-            )
+            raise ValueError(f"x is {kind}: give floats, uint8 (N, C, H, W), or int64 (N, T)")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
-            raise ValueError(
-                f"uint8 images need mean and std of each of {self.x.shape[1]} channels"
-            )
+            raise ValueError(f"x is {kind}: give mean and std of each channel")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -288,21 +287,3 @@ def _scaled(x: Tensor, part: Part) -> Tensor:
     """Subtract means and divide by deviations, in place; x: (..., C, H, W), 0 to 1."""
     mean, std = (torch.tensor(scale)[:, None, None] for scale in (part.mean, part.std))
     return x.sub_(mean).div_(std)
-
-
-def _checked_labels(labels: Tensor | Sequence[int], num_classes: int) -> Tensor:
-    y_N = torch.as_tensor(labels)
-    if y_N.dim() != 1 or not len(y_N):
-        raise ValueError(f"a part needs labels (N,) with N >= 1, got {_kind(y_N)}")
-    whole = y_N == y_N.round() if y_N.is_floating_point() else torch.full_like(y_N, 1).bool()
-    bad = ~whole | (y_N < 0) | (y_N >= num_classes)
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        raise ValueError(
-            f"label {first} is {y_N[first].item()}; labels are integers from 0 to {num_classes - 1}"
-        )
-    return y_N.long()
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"

@@ -174,7 +174,7 @@ def find_vectors(name: str) -> tuple[Path, str | None]:
     Raises:
         FileNotFoundError: they are nowhere; says how to get them.
     """
-    folders, wanted = [paths.glove_dir(), paths.shared_data_dir() / "glove"], f"{name}.txt"
+    folders, wanted = [paths.root() / "glove", paths.shared_data_dir() / "glove"], f"{name}.txt"
     if plain := next((each / wanted for each in folders if (each / wanted).is_file()), None):
         return plain, None
     for path in (path for folder in folders for path in sorted(folder.glob("*.zip"))):

@@ -180,8 +180,6 @@ class _Run:
 
     def _begin(self) -> None:
         """Go on from the file, or write it: a run that its first epoch ends goes on, too."""
-        if self.group.is_first:
-            files.clean(self.path)
         # ranks may be of machines with a disk each, and be dealt anew when a run is started again
         there = self.group.gather(self.path.exists())
         if any(there):

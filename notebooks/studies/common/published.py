@@ -11,4 +11,4 @@ def published(name: str) -> pd.DataFrame:
     Raises:
         FileNotFoundError: there is none of that name.
     """
-    return pd.read_csv(paths.published_dir() / f"{name}.csv")
+    return pd.read_csv(paths.records_dir() / "published" / f"{name}.csv")

@@ -1,13 +1,11 @@
 """Files are whole at any moment, and what killed processes leave is removed."""
 
-import os
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from alkit.base.files import clean, locked, replacing
+from alkit.base.files import locked, replacing
 
 
 def test_the_file_takes_its_place_when_the_block_has_ended_and_links_stay(tmp_path):
@@ -44,40 +42,6 @@ def test_an_error_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_leftovers_of_dead_processes_are_removed_and_nothing_else(tmp_path):
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    parent = os.getppid()
-    left = [f".run.pt.{dead.pid}.partial", f".run.pt.{os.getpid()}.partial"]
-    kept = ["run.pt", f".run.pt.{parent}.partial", f".other.pt.{dead.pid}.partial"]
-    kept += [".run.pt.x.partial", f".runxpt.{dead.pid}.partial"]
-    for name in left + kept:
-        (tmp_path / name).write_bytes(b"half")
-    clean(tmp_path / "run.pt")
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(kept)
-    clean(tmp_path / "no folder" / "run.pt")
-
-
-def test_two_threads_write_one_path_and_clean_beside_each_other(tmp_path):
-    path, both = tmp_path / "run.pt", threading.Barrier(2)
-
-    def write(text):
-        with replacing(path) as partial:
-            partial.write_text(text)
-            both.wait(60)
-            clean(path)
-            both.wait(60)
-            assert partial.read_text() == text
-
-    threads = [threading.Thread(target=write, args=(each * 1000,)) for each in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert set(path.read_text()) in ({"a"}, {"b"})
-    assert list(tmp_path.iterdir()) == [path]
-
-
 def test_a_lock_ends_with_its_process(tmp_path):
     path = tmp_path / "run.pt"
     code = "import sys, time; from alkit.base.files import locked\n"
@@ -99,3 +63,11 @@ def test_a_lock_ends_with_its_process(tmp_path):
     with locked(path):
         pass
     assert [each.name for each in tmp_path.iterdir()] == [".run.pt.lock"]
+
+
+def test_who_holds_a_file_removes_what_killed_runs_left_of_it(tmp_path):
+    kept = ["run.pt", ".other.pt.a1.partial", ".runxpt.a1.partial"]
+    for name in [".run.pt.a1.partial", *kept]:
+        (tmp_path / name).write_bytes(b"half")
+    with locked(tmp_path / "run.pt"):
+        assert sorted(each.name for each in tmp_path.iterdir()) == sorted([*kept, ".run.pt.lock"])

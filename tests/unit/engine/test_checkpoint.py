@@ -138,7 +138,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, fault):
 
 
 def test_fit_ignores_and_removes_a_leftover(tmp_path):
-    left = tmp_path / f".run.pt.{2**22 + 1}.partial"  # above the highest process number
+    left = tmp_path / ".run.pt.a1.partial"
     left.write_bytes(b"half")
     _run("al", toy(), tmp_path / "run.pt", epochs=1)
     assert {file.name for file in tmp_path.iterdir()} == {"run.pt", ".run.pt.lock"}
