@@ -47,39 +47,24 @@ def check_call(plan: Plan) -> None:
             "autocast is on for float16, whose small gradients are lost without a scaler: give"
             " torch.bfloat16"
         )
-    _check_callable(plan.loss)
-    _check_measured(plan)
-
-
-def _check_callable(loss: Any) -> None:
-    if isinstance(loss, type):
-        raise TypeError(f"loss is the class {loss.__name__}: give one of it, {loss.__name__}()")
-    if loss is not None and not callable(loss):
-        raise TypeError(
-            f"loss is {given(loss)}: give a function of (output, y), such as"
-            " torch.nn.functional.mse_loss"
-        )
+    loss, metrics, data = plan.loss, plan.metrics, plan.data
+    if isinstance(loss, type) or not (loss is None or callable(loss)):
+        raise TypeError(f"loss is {given(loss)}: give a function of (output, y), or a module")
     learns = loss.named_parameters() if isinstance(loss, nn.Module) else ()
     if names := [name for name, own in learns if own.requires_grad]:
         raise ValueError(
             f"the loss could learn ({names[0]}), and no method trains it: put that into the last"
             " block, or freeze it (requires_grad_(False))"
         )
-
-
-def _check_measured(plan: Plan) -> None:
-    """Refuse what would be measured on a part that there is not."""
-    metrics, data = plan.metrics, plan.data
     named = isinstance(metrics, Mapping) and all(map(callable, metrics.values()))
     if metrics is not None and not named:
         raise TypeError(f"metrics is {given(metrics)}: give {{name: function of (scores, y)}}")
     if wrong := [each for each in plan.callbacks if not callable(each)]:
         raise TypeError(f"callbacks holds {given(wrong[0])}: give functions of (row, model)")
     looks = [each for each in plan.callbacks if getattr(each, "needs_validation", False)]
-    lacking = ["a callback that looks at it"] if looks and data.validation is None else []
-    lacking += ["metrics="] if metrics and data.validation is None and data.test is None else []
-    if lacking:
-        raise ValueError(f"{lacking[0]} is given, and no validation part to measure: give one")
+    if data.validation is None and (looks or (metrics and data.test is None)):
+        what = "a callback that looks at it" if looks else "metrics="
+        raise ValueError(f"{what} is given, and no validation part to measure: give one")
 
 
 def look(plan: Plan, room: str) -> Plan:
@@ -99,7 +84,7 @@ def look(plan: Plan, room: str) -> Plan:
     scores = _output(blocks, x, "two samples")
     if parts:
         _check_parts(blocks, batch[0])
-    width, classes = _width(scores), plan.settings.get("num_classes")
+    width, classes = width_of(scores), plan.settings.get("num_classes")
     if classes is None and not (width and ends_in_scores(blocks)):
         classes = None if loss is not None else data.num_classes
     plan = replace(plan, sample=(x, y), width=width, classes=classes or width)
@@ -201,12 +186,8 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
             )
 
 
-def scores_of(model: Any, x: Any) -> int | None:
-    """Return how many scores a sample has after the last block; None if its output is no rows."""
-    return _width(dry_run(as_blocks(model), x)[-1][1])
-
-
-def _width(scores: Any) -> int | None:
+def width_of(scores: Any) -> int | None:
+    """Return how many scores a sample has; None if an output is no rows."""
     return scores.shape[1] if isinstance(scores, Tensor) and scores.dim() == 2 else None
 
 

@@ -14,14 +14,14 @@ import torch
 from alkit.al.fit import recipe_for
 from alkit.base import tree
 from alkit.base.arguments import given
-from alkit.checks import scores_of
+from alkit.checks import width_of
 from alkit.data.given import Loader, Splits
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.modes import layout_kept
 from alkit.engine.plan import Plan
 from alkit.engine.trainer import Record
 from alkit.methods import METHODS
-from alkit.models.blocks import cut_once, ours
+from alkit.models.blocks import as_blocks, cut_once, dry_run, ours
 
 PLAIN = (str, int, float, bool, type(None))
 # what a file says of how its model was made
@@ -32,10 +32,9 @@ MADE: dict[str, Any] = {
     "cuts": list | NoneType,
     "own_loss": bool,
     "sample": list | NoneType,
-    "changes": dict,
-    "lost": dict,
+    "changes": dict | NoneType,  # settings; None where not all are plain values
 }
-OPTIONAL = ("sample", "changes", "lost")  # of blocks that became one
+OPTIONAL = ("sample", "changes")  # of blocks that became one
 
 
 def save(record: Record, path: str | Path) -> None:
@@ -92,17 +91,17 @@ def made_of(plan: Plan, cuts: Sequence[int] | None) -> dict[str, Any]:
     """
     made = {"method": plan.method, "seed": plan.seed, "num_classes": plan.classes}
     made |= {"cuts": None if cuts is None else [*cuts], "own_loss": plan.loss is not None}
-    shaped = METHODS[plan.method].room == "al"
-    if not shaped or ours(plan.model):
+    if METHODS[plan.method].room != "al" or ours(plan.model):
         return made
+    if not all(map(_is_plain, plan.settings.values())):
+        return made | {"changes": None}
     assert plan.sample is not None
     sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*plan.sample])
-    kept = {name: value for name, value in plan.settings.items() if _is_plain(value)}
-    lost = {name: given(value) for name, value in plan.settings.items() if name not in kept}
+    changes = dict(plan.settings)
     if METHODS[plan.method].family == "al" and plan.method != "bp":
         # the targets themselves stay behind
-        kept = {"recipe": recipe_for(plan.sample[1], plan.loss)} | kept
-    return made | {"sample": sample, "changes": kept, "lost": lost}
+        changes = {"recipe": recipe_for(plan.sample[1], plan.loss)} | changes
+    return made | {"sample": sample, "changes": changes}
 
 
 def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
@@ -124,7 +123,7 @@ def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
             yield f"a tensor {given(tensor)} in {size:,} bytes"
     # a width is of a layer that the file holds
     rows = sum(len(tensor) for tensor in tree.tensors(weights) if tensor.dim())
-    for name, value in (made.get("changes", {}) | {"num_classes": made["num_classes"]}).items():
+    for name, value in {**(made.get("changes") or {}), "num_classes": made["num_classes"]}.items():
         if type(value) is int and not 0 <= value <= rows:
             yield f"{name} is {value}, and its layers have {rows:,} rows together"
 
@@ -133,16 +132,13 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
     """Make the model of blocks once more."""
     method, changes = METHODS[made["method"]], made.get("changes", {})
     blocks = cut_once(blocks, uncut=method.name == "bp")
-    if lost := made.get("lost"):
-        own = method.name if method.name == "bp" else method.family
-        maker = {"bp": "alkit.to_bp", "local": "alkit.to_local"}.get(own, "alkit.to_al")
-        options = ", ".join(f"{name}={value}" for name, value in lost.items())
+    if changes is None:
         raise ValueError(
-            f"{path} was made with {options}, which a file does not keep: give the model that"
-            f" {maker} makes with it"
+            f"{path} was made with a function or module as a setting, which a file does not keep:"
+            " give the model that alkit.to_al, to_local or to_bp makes with it"
         )
     sample = made.get("sample")
-    width = None if sample is None else scores_of(blocks, sample[0])
+    width = sample and width_of(dry_run(as_blocks(blocks), sample[0])[-1][1])
     cuts = {} if made["cuts"] is None else {"cuts": made["cuts"]}
     plan = Plan(
         data=Splits(Loader([])),

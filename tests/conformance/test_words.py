@@ -25,7 +25,7 @@ REFUSED = {
     "an empty first batch": (net, lambda: [(X[:0], Y[:0])], {}, "the data have no samples"),
     "bool labels": (net, lambda: [(X[:8], Y[:8] > 0)], {}, r"give y.long\(\) for classes"),
     "a word for a loss": (net, None, {"loss": "mse"}, "loss is 'mse': give a function"),
-    "a loss's class": (net, None, {"loss": nn.MSELoss}, r"class MSELoss: give one of it, MSE"),
+    "a loss's class": (net, None, {"loss": nn.MSELoss}, r"MSELoss \(a class\): give a function"),
     "a word for an optimiser": (net, None, {"optimizer": "adam"}, "optimizer= is 'adam'"),
     "a device's number": (net, None, {"device": 0}, "unknown device '0': this machine has"),
     "a broken seed": (net, None, {"seed": 1.5}, "seed is 1.5: it must be a whole number"),
