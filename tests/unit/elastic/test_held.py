@@ -3,7 +3,6 @@
 from dataclasses import replace
 from functools import partial
 
-import pandas as pd
 import pytest
 import torch
 
@@ -12,9 +11,6 @@ from alkit.elastic.memory import Budget
 from alkit.elastic.units import Units, World, bytes_of, is_dropped
 from alkit.engine.launch import RankFailed
 from alkit.engine.optimizers import made
-from alkit.lab import results
-from studies.elastic import memory as study
-from studies.elastic.tasks import Task
 from tests.unit.elastic.helpers import (
     PARTS,
     SETTINGS,
@@ -186,28 +182,3 @@ def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
     Units(network, optimizer, World("single"))._keep({1})
     assert not is_dropped(network.units[8].norm.weight)
     assert is_dropped(network.units[7].norm.weight)
-
-
-# ---- the notebook's tables
-
-
-def test_the_table_takes_every_rank_at_its_fullest(ranks):
-    record, run = ranks["vit 1f1b"][0].record, results.Run("45_memory_budget")
-    study.record(run, {"elastic": record}, Task("made", images(), TEST, TEST, 3), seed=0)
-    table = study.table(pd.DataFrame(run.rows))
-    assert list(table.index) == [("elastic", 0), ("elastic", 1)]
-    for rank, own in record.details.held.groupby("rank"):
-        assert table.total["elastic", rank] == own.total.max() / 1e6
-    figure = study.picture(table, 10**6)
-    assert len(figure.axes[0].patches) == 2 * (len(study.PARTS) - 1)
-
-
-def test_what_stages_hold_before_an_activation_is_what_is_foreseen():
-    found = study.least_budgets(make_vit(), study.budget(make_vit(), adamw), devices=4)
-    assert found.index.tolist() == [1, 2, 4]
-    assert (found.total.diff().dropna() < 0).all()  # more stages, fewer bytes
-    enough = round(found.total[2] * 1e6)
-    two = SETTINGS | {"stages": 2}
-    budgeted(two, enough, devices=4)
-    with pytest.raises(ValueError, match="give more stages"):
-        budgeted(two, enough - 1, devices=4)
