@@ -88,7 +88,8 @@ class Affine(Piece):
         for weight, like in ((own.weight, own.weight), (own.bias, own.weight), (back, back)):
             if weight is not None:
                 bound = 1 / math.sqrt(like[0].numel())
-                drawn = torch.empty(weight.shape).uniform_(-bound, bound, generator=generator)
+                drawn = torch.empty(weight.shape, dtype=torch.float32, device="cpu")
+                drawn.uniform_(-bound, bound, generator=generator)
                 weight.copy_(weight if given and weight is not back else drawn)
 
     def transposed(self) -> Tensor:

@@ -88,3 +88,18 @@ def test_a_sampler_that_chooses_is_kept_or_refused():
 def test_elastic_training_drops_what_the_loader_drops():
     elastic = next(each for each in FAMILIES if each.method == "elastic")
     assert elastic.fit(net(), loader(91, drop_last=True)).history.samples.tolist() == [64]
+
+
+@held()
+def test_the_caller_s_default_type_changes_no_bit(family):
+    """Nothing that is made before training, or in it, follows it."""
+    found, options = [], {"epochs": 2, "batch_size": 16}
+    for default in (torch.float32, torch.float64):
+        model, parts = net(), (rows(64), rows(8, 1))
+        torch.set_default_dtype(default)
+        try:
+            record = family.fit(model, *parts, **options)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found.append(record.model.state_dict())
+    assert all(map(torch.equal, *(each.values() for each in found)))
