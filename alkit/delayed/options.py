@@ -1,97 +1,60 @@
-"""What a run of delayed gradients may vary beside its method."""
+"""What a run of delayed gradients may vary besides its method."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import Any
 
 from alkit.base.arguments import check_real, check_whole
-from alkit.delayed.correction import Correction
+from alkit.delayed.methods import METHODS, ORDERS, Method
 from alkit.delayed.schedules import Own
-from alkit.engine.costs import Ledger
-
-BATCH_NORM = ("play", "replay", "both")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
-    """What a run and each of its epochs are told alike.
-
-    Attributes:
-        clip: largest norm of all gradients together, of flushed methods; None for no limit.
-        recompute: of flushed methods: where several micro-batches are in flight, keep their inputs
-            alone, and run each forward again for its backward, with the same noise.
-        replay_noise: a forward that is run again draws the same noise as the first time.
-        batch_norm: which forwards move running statistics: the first ("play"), the one that is run
-            again ("replay"), or "both", as the published FR code does.
-        correction: of old gradients, see `alkit.delayed.correction`. Its state begins anew with
-            every epoch.
-    """
-
-    clip: float | None = None
-    recompute: bool = False
-    replay_noise: bool = True
-    batch_norm: str = "play"
-    correction: Correction | None = None
-
-    def __post_init__(self) -> None:
-        check_real("clip", self.clip)
-        if self.batch_norm not in BATCH_NORM:
-            raise ValueError(f"batch_norm is {self.batch_norm!r}: give {', '.join(BATCH_NORM)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings(Choices):
-    """What `alkit.fit` takes by name for these methods.
+class Settings:
+    """What `alkit.fit` and `train_epoch` take by name for these methods.
 
     Attributes:
         cuts: the first block of every module but the first; "balanced": modules of equal measured
             time, as near as blocks allow.
         micro: micro-batches of a batch, of flushed methods and 2bw.
-        rates: factors of the learning rate, one a module.
         schedule: see `alkit.delayed.train_epoch`.
+        clip: largest norm of all gradients together, of flushed methods.
+        recompute: of flushed methods: where several micro-batches are in flight, keep only their
+            inputs, and run each forward again for its backward, with the same noise.
+        replay_noise: a forward that is run again draws the same noise as the first time.
+        correction: of old gradients: makes each module's `stage.Correction` from (method, delay,
+            optimizer), anew in every epoch.
     """
 
     cuts: Sequence[int] | str | None = None
     micro: int = 1
-    rates: Sequence[float] | None = None
     schedule: Own | None = None
+    clip: float | None = None
+    recompute: bool = False
+    replay_noise: bool = True
+    correction: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_real("clip", self.clip)
         check_whole(micro=self.micro)
         if isinstance(self.cuts, int):
             raise TypeError(f"cuts is {self.cuts}: give a list, [{self.cuts}]")
 
+    def check(self, method: Method) -> None:
+        """Refuse what a method would not read.
 
-@dataclass(frozen=True, kw_only=True)
-class Options(Choices):
-    """Settings of an epoch, the same for all modules.
-
-    Attributes:
-        seed: dropout and other noise are a function of it, the block and the batch's number.
-        rate: factor of the learning rate by the number of the batch that is applied, counted over
-            all epochs.
-        check_finite: raise at a loss that is not finite.
-        ledgers: count what the graphs keep, one a module.
-    """
-
-    seed: int = 0
-    rate: Callable[[int], float] | None = None
-    check_finite: bool = True
-    ledgers: Sequence[Ledger] | None = None
-
-    @property
-    def play_moves(self) -> bool:
-        """Whether the first forward moves buffers, if another one follows."""
-        return self.batch_norm != "replay"
-
-    @property
-    def replay_moves(self) -> bool:
-        """Whether the forward that is run again moves buffers."""
-        return self.batch_norm != "play"
-
-    def recording(self, index: int, *own: Iterable[Tensor]) -> AbstractContextManager[None]:
-        """Count in the ledger of a module, if there is one."""
-        return nullcontext() if self.ledgers is None else self.ledgers[index].recording(*own)
+        Raises:
+            TypeError, ValueError: names it, and what it is for.
+        """
+        name, flushed = method.name, method.order == "flushed"
+        if self.clip is not None and not flushed:
+            raise TypeError(
+                f"{name} takes no clip=: give optimizer=alkit.clipped(torch.optim.Adam, NORM), a"
+                " norm for each module, for none waits for all"
+            )
+        if self.recompute and not flushed:
+            names = ", ".join(ORDERS)
+            raise ValueError(f"recompute is True, which {name} can't take: it is of {names}")
+        if not self.replay_noise and not (self.recompute or method.runs_again):
+            names = ", ".join(name for name, each in METHODS.items() if each.runs_again)
+            raise ValueError(f"replay_noise is False, and {name} runs no forward again: {names} do")

@@ -4,11 +4,10 @@
     newest                         w2      the module's own parameters
     held         w0       w1       w2      as long as a batch that is in flight needs them
 
-A version is not copied when it is made but when it would be lost: before a step, if the version is
-still needed, the parameters move to fresh storage, and the old storage lives on in `held`. A step
-in place would change the tensors that older graphs have saved; torch notices that only for tensors
-that share a version counter, and a leaf made from `.data` does not. So forgetting the copy gives
-wrong gradients silently; a test holds it.
+A version is copied only where it would be lost: before a step, if it is still needed, the
+parameters move to fresh storage. Otherwise a step in place would change the tensors that older
+graphs have saved. torch would not notice, because a leaf made from `.data` has a version counter of
+its own; a test holds it.
 """
 
 from collections.abc import Collection
@@ -16,8 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-from alkit.engine.optimizers import step_at
 
 
 class Versions:
@@ -51,20 +48,14 @@ class Versions:
             for name, tensor in self.held[version].items()
         }
 
-    def step(
-        self, optimizer: torch.optim.Optimizer | None, needed: Collection[int], factor: float
-    ) -> None:
-        """Update the newest version, and let go of all others but those that are `needed`.
-
-        Args:
-            factor: of the rates that the optimiser has by now.
-        """
+    def step(self, optimizer: torch.optim.Optimizer | None, needed: Collection[int]) -> None:
+        """Update the newest version, and let go of all others but those that are `needed`."""
         needed = needed if self.stash else ()
         if self.number in needed:
             for parameter in self.parameters.values():
                 parameter.data = parameter.data.clone()
         if optimizer is not None:
-            step_at(optimizer, factor)
+            optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.number += 1
         self.held = {version: kept for version, kept in self.held.items() if version in needed}

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from alkit.delayed import train_epoch
 from alkit.engine.costs import Ledger
-from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
+from studies.delayed.memory import counting
+from tests.unit.delayed.nets import equal, mlp, outcome, pipeline, trained, vectors
 
 FLUSHED = ["gpipe", "1f1b", "zero_bubble"]
 
@@ -51,7 +53,9 @@ def test_graphs_of_one_micro_batch_are_kept_at_a_time():
         ledgers = [Ledger(), Ledger()]
         blocks = [nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(8)])]
         blocks += [nn.Linear(6, 3)]
-        trained(blocks, 2, vectors(2), "gpipe", micro=8, ledgers=ledgers, **own)
+        made = pipeline(blocks, 2)
+        counting(made, ledgers)
+        train_epoch(made, vectors(2), "gpipe", micro=8, **own)
         return ledgers[0].peak
 
     assert most(recompute=True) < 0.3 * most()
