@@ -39,11 +39,7 @@ def settings_of(method: str) -> type[Settings]:
 
 @dataclass
 class Trainer(trainer.Trainer):
-    """A pipeline, and how an epoch of it is run.
-
-    Args:
-        options: of `alkit.delayed.train_epoch`.
-    """
+    """A pipeline, and the options of `train_epoch`."""
 
     model: Pipeline
     method: str = "pipedream"
@@ -68,9 +64,8 @@ class Trainer(trainer.Trainer):
 def fit(plan: Plan) -> Record:
     """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
 
-    Without cuts there are as many modules as workers, or ranks, or two (twice as many where workers
-    have several modules); with cuts, workers are free to run any module, and of a flushed method
-    fewer ranks share neighbouring ones.
+    Without cuts there are as many modules as workers, or ranks, or two; twice as many where workers
+    have several.
     """
     return fit_on_ranks(_fit, model_of(plan), plan)
 

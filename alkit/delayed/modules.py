@@ -42,9 +42,7 @@ class Span(nn.Module):
 
 
 class Pipeline(nn.Module):
-    """Modules in a row, a loss, and an optimiser a module.
-
-    Iterate it for its modules. `alkit.set_device` places them.
+    """Modules in a row, over which it iterates, a loss, and an optimiser a module.
 
     Args:
         blocks: each takes what the one before returns: tensors, in tuples, lists or dicts.
@@ -87,12 +85,12 @@ class Pipeline(nn.Module):
         return self.modules_in_row[index]
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return the optimisers by the number of their module, for `alkit.engine.checkpoint`."""
+        """Return the optimisers by the number of their module."""
         return {str(k): optimizer for k, optimizer in enumerate(self.optimizers)}
 
     @torch.no_grad()
     def predict(self, x: Any) -> Any:
-        """Return the output of the last block in evaluation mode; the mode is restored."""
+        """Return the output of the last block in evaluation mode."""
         with evaluating(self):
             return self(x)
 

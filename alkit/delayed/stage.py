@@ -76,9 +76,7 @@ class ModuleStage:
 
     Attributes:
         losses: of the last module, one a batch.
-        flights: what is in flight, by (batch, micro-batch).
-        peak_flights: the most at a time.
-        versions: of the weights.
+        peak_flights: the most (micro-)batches that were in flight at a time.
     """
 
     def __init__(
@@ -166,11 +164,7 @@ class ModuleStage:
         return self.norms
 
     def update(self, payload: Tensor | None, batch: int, micro: int) -> None:
-        """Step with the gradients of `batch`.
-
-        Args:
-            payload: the norms of all gradients, where they are clipped.
-        """
+        """Step; where gradients are clipped, `payload` are the norms of all of them."""
         if self.settings.clip is None:
             self._give(batch)
         else:
@@ -184,7 +178,6 @@ class ModuleStage:
             self.versions.step(self.optimizer, self._needed())
 
     def _give(self, batch: int) -> None:
-        """Let the parameters have the gradients of a batch."""
         for name, parameter in self.versions.parameters.items():
             give(parameter, self.gradients.get(name))
         self.gradients = {}
@@ -192,10 +185,7 @@ class ModuleStage:
             check_reached(self.module.blocks)
 
     def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
-        """Return the micro-batch: the first module gets whole batches and cuts them itself.
-
-        A batch of fewer samples than micro-batches has stand-ins, which count for nothing.
-        """
+        """Return the micro-batch: the first module gets whole batches and cuts them itself."""
         if self.index:
             return payload
         if micro == 0:
@@ -203,7 +193,7 @@ class ModuleStage:
             parts = list(tree.micro_batches(payload, count))
             weigh = shares(self.pipeline.loss_fn, [y for _, y in parts])
             self.rest = [(x, (y, own)) for (x, y), own in zip(parts, weigh, strict=True)]
-            x, y = parts[-1]
+            x, y = parts[-1]  # stands in where samples are too few, and counts for nothing
             self.rest += [(x, (y, None))] * (self.micro - count)
         return self.rest.pop(0)
 
@@ -278,7 +268,7 @@ class ModuleStage:
     def _finish(self, flight: Flight, found: Gradients) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
 
-        One tensor may be the gradient of a weight and of the input (of x + p), or one number.
+        One tensor may be the gradient of a weight and of the input, as of x + p.
         """
         del self.flights[flight.at]
         others = [*flight.handed, *flight.weights.values()]

@@ -38,10 +38,7 @@ class Trained(Brief):
 
     Attributes:
         losses: float or double (batches,), each at the weights that the last module had then.
-        timeline: measured.
-        samples: samples seen.
         seconds: wall time, loading included.
-        pipeline: what was trained; give it to `train_epoch` to go on.
         flights: for each module, the most batches (micro-batches) that were in flight.
         versions: for each module, the most versions of its weights right after an update.
     """
@@ -78,13 +75,10 @@ def train_epoch(
             with a flushed method, fewer ranks share neighbouring modules.
         micro: micro-batches per batch, for 2bw and the flushed methods.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        workers: on threads, so many free workers share the modules, in the place of one a module:
-            no cut need be balanced. Staleness stays that of the number of modules.
+        workers: on threads, so many free workers share the modules. Where workers have several
+            modules (`SHARED`), how many there are, by default half as many as modules.
         schedule: of flushed methods, another order of the same gradients: a method's name;
-            a file that torch or `alkit.schedule.torch_orders` wrote; or a `Schedule`. Where workers
-            have several modules ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"; by method=
-            too) there are so many `workers`, by default half as many; on ranks a worker is a rank.
-        seed: dropout and other noise depend on it, the block and the batch's number.
+            a file that torch or `alkit.schedule.torch_orders` wrote; or a `Schedule`.
         check_finite: raise at a loss that is not finite.
         settings: see `Settings`.
     Raises:
@@ -118,15 +112,16 @@ def train_epoch(
         ModuleStage(pipeline, index, chosen, own, micro, several=most > 1, **options)
         for index, most in enumerate(most_in_flight(ran))
     ]
-    feed, start_s = _Feed(batches), time.perf_counter()
-    timeline = RUNS[executor](ran, stages, feed, threads=threads)
+    sizes: list[int] = []
+    start_s = time.perf_counter()
+    timeline = RUNS[executor](ran, stages, _counted(batches, sizes), threads=threads)
     synchronize(pipeline)
     losses = stages[-1].losses.rows().squeeze(1)
-    pipeline.batches_trained += feed.batches
+    pipeline.batches_trained += len(sizes)
     return Trained(
         losses=losses,
         timeline=timeline,
-        samples=feed.samples,
+        samples=sum(sizes),
         seconds=time.perf_counter() - start_s,
         pipeline=pipeline,
         flights=tuple(stage.peak_flights for stage in stages),
@@ -134,19 +129,11 @@ def train_epoch(
     )
 
 
-class _Feed:
-    """Passes batches on and counts them."""
-
-    def __init__(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        self.source = batches
-        self.batches = self.samples = 0
-
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for number, batch in enumerate(self.source):
-            payload = as_pair(batch, number)
-            self.batches += 1
-            self.samples += tree.batch_size(payload[0])
-            yield payload
+def _counted(batches: Iterable[Any], sizes: list[int]) -> Iterator[tuple[Any, Any]]:
+    for number, batch in enumerate(batches):
+        x, y = as_pair(batch, number)
+        sizes.append(tree.batch_size(x))
+        yield x, y
 
 
 def _on_ranks(
