@@ -104,7 +104,6 @@ def test_figures_of_a_timeline():
     assert timeline.batch_ends_s == (3.0, 4.0)
     assert (timeline.step_s, timeline.steady_s) == (1.0, 2.0)
     assert timeline.task_s() == {("forward", 0): 1.0}
-    assert simulate(al_pipeline(2), lambda task: 1.0 + task.stage, 3).stage_s() == [3.0, 6.0]
     empty = Timeline.of([], ("a", "b"))
     assert empty.span_s == empty.bubble == empty.step_s == empty.steady_s == 0
     joined = Timeline.joined([timeline, timeline])

@@ -92,14 +92,19 @@ BACKWARD, LAST = Task("backward", 1, 1), Task("forward", 2, 1)
 @pytest.mark.parametrize(
     ("task", "kind", "other", "message"),
     [
-        (BACKWARD, "data", Task("update", 1, 1), "which is no data edge: it"),  # of its own stage
-        (BACKWARD, "order", Task("forward", 0, 1), "which is no order edge: it"),  # of another's
-        (BACKWARD, "weights", Task("update", 0, 0), "which is no weights edge: it"),
+        (BACKWARD, "data", Task("update", 1, 1), "which is no data edge: give"),  # of its own stage
+        (BACKWARD, "order", Task("forward", 0, 1), "which is no order edge: give"),  # of another's
+        (BACKWARD, "weights", Task("update", 0, 0), "which is no weights edge: give"),
         # takes nothing that a forward of stage 1 makes
-        (BACKWARD, "room", Task("forward", 2, 0), "which is no room edge: it"),
-        (LAST, "weights", Task("update", 2, 1), "which is no weights edge: it"),  # of its own batch
+        (BACKWARD, "room", Task("forward", 2, 0), "which is no room edge: give"),
+        (
+            LAST,
+            "weights",
+            Task("update", 2, 1),
+            "which is no weights edge: give",
+        ),  # of its own batch
         (LAST, "data", Task("forward", 0, 1), "two data edges"),
-        (LAST, "hope", Task("forward", 0, 1), "which is no hope edge: data, order"),
+        (LAST, "hope", Task("forward", 0, 1), "which is no hope edge: give data, order"),
     ],
 )
 def test_an_edge_is_what_it_is_called(task, kind, other, message):
