@@ -15,7 +15,7 @@ from alkit.base.arguments import as_whole
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts
 from alkit.delayed.options import Settings
-from alkit.delayed.schedules import SHARED, Own, read
+from alkit.delayed.schedules import SHARED, read
 from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
 from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
@@ -73,13 +73,9 @@ def fit(plan: Plan) -> Record:
 def _fit(pipeline: Pipeline, plan: Plan) -> Record:
     own, options = Settings(**plan.settings), dict(plan.settings)
     options.pop("cuts", None)
-    if plan.workers is not None:
-        if plan.workers > len(pipeline):
-            plan.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
-        fewer = plan.workers < len(pipeline)  # as many are a worker a module anyway
-        apart = own.schedule is not None or plan.method in SHARED
-        options |= {"workers": plan.workers} if fewer or apart else {}
-    options |= {"threads": plan.threads, "seed": plan.seed}
+    if plan.workers is not None and plan.workers > len(pipeline):
+        plan.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
+    options |= {"workers": plan.workers, "threads": plan.threads, "seed": plan.seed}
     trainer = Trainer(spread(pipeline, plan.own_device), plan.method, plan.executor, options)
     same = {"method": plan.method, "micro": own.micro, "threads": plan.threads}
     same |= {name: str(value) for name, value in plan.settings.items() if name in LEARNED}
@@ -99,10 +95,9 @@ def model_of(plan: Plan) -> Pipeline:
         return plan.model
     blocks = as_blocks(plan.model)
     modules = plan.workers or (plan.crew if plan.on_ranks else min(2, len(blocks)))
-    schedule: Own = own.schedule or plan.method
-    if (given := read(schedule)) is not None:
-        modules = given.stages
-    elif schedule in SHARED:
+    if own.schedule is not None:
+        modules = read(own.schedule).stages
+    elif plan.method in SHARED:
         chosen = plan.workers or plan.on_ranks
         modules = 2 * (modules if chosen else max(1, min(modules, len(blocks) // 2)))
     cuts = _cuts(own.cuts, blocks, plan, modules)

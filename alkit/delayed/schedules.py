@@ -36,7 +36,7 @@ from alkit.schedule.torch_orders import SEVERAL as SHARED
 from alkit.schedule.torch_orders import read_csv, torch_order
 
 FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble}  # others: 1f1b
-Own = Schedule | str | Path  # of the user: a name of a flushed method, or a file of torch's form
+Own = Schedule | str | Path  # of the user: by itself, or a file of torch's form
 
 
 def schedule_for(
@@ -117,24 +117,18 @@ def _check(method: Method, stages: int, micro: int) -> None:
         )
 
 
-def own_schedule(
-    given: Own, method: Method, modules: int, micro: int, workers: int | None = None
-) -> Schedule:
+def own_schedule(given: Own, method: Method, modules: int, micro: int) -> Schedule:
     """Return the schedule that a user gives for a flushed method, after a look at it.
 
     Args:
-        micro: micro-batches of a batch; 1 takes those of a file, or of a schedule.
-        workers: as of `schedule_for`; a file and a schedule have their own.
+        micro: micro-batches of a batch; 1 takes those of the schedule.
     Raises:
         ScheduleError: a method without flushes, or numbers that don't fit.
     """
     if method.order != "flushed":
         names = ", ".join(ORDERS)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
-    if isinstance(given, str) and given in ORDERS:
-        return schedule_for(given, modules, micro, workers=workers)
-    if (made := read(given)) is None:
-        raise ScheduleError(f"no schedule {given!r}: give {', '.join(ORDERS)}, or a .csv file")
+    made = read(given)
     if made.stages != modules or micro not in (1, micro_of(made)) or made.free:
         raise ScheduleError(
             f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
@@ -148,16 +142,16 @@ def own_schedule(
                 f" {due[stage]}: let every stage take them in their order"
             )
         due[stage] += kind == "forward"
-    if workers not in (None, made.workers):
-        raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
     return made
 
 
-def read(given: Own) -> Schedule | None:
-    """Return a schedule that a user gives by itself or by a file, None for a name."""
+def read(given: Own) -> Schedule:
+    """Return a schedule that a user gives by itself or by a file."""
     if isinstance(given, Schedule):
         return given
-    return None if isinstance(given, str) and Path(given).suffix != ".csv" else read_csv(given)
+    if Path(given).suffix != ".csv":
+        raise ScheduleError(f"schedule is {str(given)!r}: give a Schedule or a .csv file")
+    return read_csv(given)
 
 
 def micro_of(schedule: Schedule) -> int:

@@ -77,8 +77,8 @@ def train_epoch(
         threads: operator threads of each worker. Bits are equal at equal numbers.
         workers: on threads, so many free workers share the modules. Where workers have several
             modules (`SHARED`), how many there are, by default half as many as modules.
-        schedule: of flushed methods, another order of the same gradients: a method's name;
-            a file that torch or `alkit.schedule.torch_orders` wrote; or a `Schedule`.
+        schedule: of flushed methods, another order of the same gradients: a `Schedule`, or a file
+            that torch or `alkit.schedule.torch_orders` wrote.
         check_finite: raise at a loss that is not finite.
         settings: see `Settings`.
     Raises:
@@ -92,16 +92,15 @@ def train_epoch(
     own.check(chosen)
     if own.cuts is not None:
         raise TypeError("cuts= is for blocks: the pipeline has its own")
-    ranks = Group(executor).ranks if executor == "ranks" else None
-    schedule = method if schedule is None and method in SHARED else schedule
+    crew = min(Group("ranks").ranks, len(pipeline)) if executor == "ranks" else None
     if schedule is not None:
-        ran = own_schedule(schedule, chosen, len(pipeline), micro, workers or ranks)
+        ran = own_schedule(schedule, chosen, len(pipeline), micro)
         micro = micro_of(ran)
     else:
-        fewer = ranks if ranks and ranks < len(pipeline) else None
-        ran = schedule_for(method, len(pipeline), micro, workers=fewer)
+        crew = workers or crew if method in SHARED else crew
+        ran = schedule_for(method, len(pipeline), micro, workers=crew)
     ran = ran if own.clip is None else with_norm(ran)
-    if workers is not None and schedule is None:
+    if workers not in (None, ran.workers):
         if executor != "threads":
             raise ValueError(f"workers beside executor {executor!r}: free workers are threads")
         ran = free_workers(ran, workers)
