@@ -19,6 +19,7 @@ from alkit.engine.group import Group
 from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.engine.run import execute
 from alkit.schedule import task as schedules
+from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 
@@ -132,7 +133,7 @@ def schedule_for(
         if cuts is None and 1 < workers < layers:
             return schedules.free_workers(schedules.al_pipeline(layers, None, capacity), workers)
         return schedules.al_pipeline(layers, [] if workers == 1 else cuts, capacity)
-    return schedules.bp() if mode == "bp" else schedules.al(layers)
+    return block_by_block(1) if mode == "bp" else schedules.al(layers)
 
 
 def _on_ranks(

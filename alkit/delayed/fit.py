@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,8 +14,8 @@ from alkit.base import tree
 from alkit.base.arguments import as_whole
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts
-from alkit.delayed.options import Settings
 from alkit.delayed.schedules import SHARED, read
+from alkit.delayed.settings import Settings
 from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
 from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
@@ -39,17 +39,15 @@ def settings_of(method: str) -> type[Settings]:
 
 @dataclass
 class Trainer(trainer.Trainer):
-    """A pipeline, and the options of `train_epoch`."""
+    """A pipeline, and the options of `train_epoch`, its method first."""
 
     model: Pipeline
-    method: str = "pipedream"
-    executor: str = "threads"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
 
     @property
     def name(self) -> str:
         """The method."""
-        return self.method
+        return str(self.options["method"])
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -58,7 +56,7 @@ class Trainer(trainer.Trainer):
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
-        return train_epoch(self.model, batches, self.method, self.executor, **self.options)
+        return train_epoch(self.model, batches, **self.options)
 
 
 def fit(plan: Plan) -> Record:
@@ -71,12 +69,12 @@ def fit(plan: Plan) -> Record:
 
 
 def _fit(pipeline: Pipeline, plan: Plan) -> Record:
-    own, options = Settings(**plan.settings), dict(plan.settings)
-    options.pop("cuts", None)
+    own = Settings(**plan.settings)
     if plan.workers is not None and plan.workers > len(pipeline):
         plan.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
-    options |= {"workers": plan.workers, "threads": plan.threads, "seed": plan.seed}
-    trainer = Trainer(spread(pipeline, plan.own_device), plan.method, plan.executor, options)
+    names = ("method", "executor", "workers", "threads", "seed")
+    options = {**plan.settings, "cuts": None, **{name: getattr(plan, name) for name in names}}
+    trainer = Trainer(spread(pipeline, plan.own_device), options)
     same = {"method": plan.method, "micro": own.micro, "threads": plan.threads}
     same |= {name: str(value) for name, value in plan.settings.items() if name in LEARNED}
     if own.schedule is not None:

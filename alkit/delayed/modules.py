@@ -63,9 +63,15 @@ class Pipeline(nn.Module):
     ) -> None:
         super().__init__()
         blocks = as_blocks(blocks)
-        _check_cuts(cuts, len(blocks))
-        bounds = pairwise([0, *cuts, len(blocks)])
-        modules = nn.ModuleList(Span(blocks[low:high], low) for low, high in bounds)
+        whole, bounds = all(isinstance(cut, int) for cut in cuts), [0, *cuts, len(blocks)]
+        if not whole or any(low >= high for low, high in pairwise(bounds)):
+            raise ValueError(
+                f"cuts {list(cuts)} for {len(blocks)} blocks: a cut falls between blocks, so give"
+                f" rising block numbers between 1 and {len(blocks) - 1}, the first of every module"
+                " but the first"
+            )
+        spans = (Span(blocks[low:high], low) for low, high in pairwise(bounds))
+        modules = nn.ModuleList(spans)
         self.modules_in_row = cast("Sequence[Span]", modules)
         self.loss_fn: Loss
         vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
@@ -115,12 +121,3 @@ def even_cuts(blocks: int, modules: int) -> list[int]:
     if -(-blocks // size) == modules:
         return list(range(size, blocks, size))
     return [k * (blocks // modules) + min(k, blocks % modules) for k in range(1, modules)]
-
-
-def _check_cuts(cuts: Sequence[int], blocks: int) -> None:
-    whole = all(isinstance(cut, int) for cut in cuts)
-    if not whole or any(low >= high for low, high in pairwise([0, *cuts, blocks])):
-        raise ValueError(
-            f"cuts {list(cuts)} for {blocks} blocks: a cut falls between blocks, so give rising"
-            f" block numbers between 1 and {blocks - 1}, the first of every module but the first"
-        )

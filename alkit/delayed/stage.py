@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from alkit.base import tree
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.options import Settings
+from alkit.delayed.settings import Settings
 from alkit.delayed.weights import Versions, give
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.random import entered, noise_of_loss

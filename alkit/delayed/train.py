@@ -12,7 +12,6 @@ from alkit.base.arguments import Brief, changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.methods import method_named
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.options import Settings
 from alkit.delayed.schedules import (
     SHARED,
     Own,
@@ -21,6 +20,7 @@ from alkit.delayed.schedules import (
     own_schedule,
     schedule_for,
 )
+from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.device import synchronize
 from alkit.engine.group import Group

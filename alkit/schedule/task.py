@@ -112,7 +112,7 @@ class Schedule:
         return tuple(Task(k, s, task.batch, m) for k, s, m in self._takers.get(task.place, ()))
 
     def owner(self, task: Task) -> int | None:
-        """Return the worker that runs `task`; None if any free worker may."""
+        """Return the worker that runs a task; None if any free worker may."""
         return None if self.free else self.lane(task)
 
     def lane(self, task: Task) -> int:
@@ -151,11 +151,6 @@ def of_rows(name: str, stages: int, rows: Sequence[Sequence[Place]], edges: Edge
 def row(kinds: Iterable[str], stages: Iterable[int]) -> list[Place]:
     """Return the places of these kinds, stage by stage."""
     return [(kind, stage, 0) for stage in stages for kind in kinds]
-
-
-def bp() -> Schedule:
-    """Backprop of a whole model as one stage: the baseline, on the same engine."""
-    return replace(al(1), name="bp")
 
 
 def al(layers: int) -> Schedule:
@@ -202,13 +197,7 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
 
 
 def free_workers(schedule: Schedule, workers: int) -> Schedule:
-    """Let workers share all stages of a schedule with a worker a stage; its edges and bits stay.
-
-    Example:
-        >>> shared = free_workers(al_pipeline(4), 2)
-        >>> shared.workers, shared.lanes, shared.owner(Task("forward", 3, 0))
-        (2, 4, None)
-    """
+    """Let workers share all stages of a schedule with a worker a stage; its edges and bits stay."""
     check_positive(workers=workers)
     if schedule.workers != schedule.stages:
         raise ScheduleError(

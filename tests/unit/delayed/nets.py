@@ -6,7 +6,7 @@ from torch import nn
 
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
-from alkit.delayed.options import Settings
+from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.run import run_single
 from alkit.models.resnet_cifar import resnet_cifar

@@ -18,14 +18,13 @@ from alkit.schedule.task import (
     al_fm,
     al_m,
     al_pipeline,
-    bp,
     free_workers,
 )
 from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
 
 ALL = [
-    bp(),
+    block_by_block(1),
     *(al(n) for n in (1, 3)),
     *(mode(n) for mode in (al_m, al_fm, al_pipeline) for n in (1, 2, 6)),
     *(mode(5, workers) for mode in (al_m, al_fm) for workers in (2, 3, 6)),
@@ -205,6 +204,6 @@ def test_an_order_that_looks_ahead_is_refused_and_not_run_for_ever():
         for batch in sorted(batches):
             yield from (Task(kind, 0, batch) for kind in ("forward", "backward", "update"))
 
-    own = replace(bp(), order=order)
+    own = replace(al(1), order=order)
     with pytest.raises(ScheduleError, match="order of lane 0 looks ahead: it takes .* numbers"):
         validate(own)
