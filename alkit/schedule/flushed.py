@@ -139,10 +139,7 @@ def with_norm(schedule: Schedule) -> Schedule:
 def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
     """Let each worker of a pipeline run neighbouring stages as it ran its one; no gradient changes.
 
-    Example:
-        >>> shared = shared_by_neighbours(gpipe(2, micro=1), stages=3)
-        >>> " ".join(f"{kind[0]}{stage}" for kind, stage, *_ in shared.one_batch(0))
-        'f0 f1 b1 b0 u0 u1'
+    Of three stages, the first of gpipe's two workers runs F0 F1 B1 B0 U0 U1.
     """
     workers = schedule.workers
     if stages < workers:

@@ -102,7 +102,7 @@ def _horizon(schedule: Schedule) -> int:
 
 
 def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
-    """Yield a lane's tasks; an order that looks ahead would wait for ever for the loader's end."""
+    """Yield a lane's tasks; one that looks ahead would wait for ever for the loader's end."""
     numbers, left = iter(range(batches)), batches
     for task in schedule.order(lane, numbers):
         taken, left = left - length_hint(numbers), length_hint(numbers)

@@ -128,9 +128,8 @@ class Stack:
         """
         costs = self.costs(busy=workers, batches=self.batches)
         share = sum(cost.seconds for cost in costs) / workers
-        return self._virtual(
-            block_by_block(1), lambda task: share if task.kind == "forward" else 0.0
-        )
+        seconds = {("forward", 0): share, ("backward", 0): 0.0, ("update", 0): 0.0}
+        return self._virtual(block_by_block(1), seconds)
 
     def held(self, **options: Any) -> float:
         """Return the most bytes that forwards keep for backwards at a time, all layers together.

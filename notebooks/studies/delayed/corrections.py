@@ -53,13 +53,9 @@ def _check(correction: Any, method: str, methods: tuple[str, ...] = STASHED) -> 
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict the weights that a gradient will be applied to, by the optimiser's direction.
+    """Predict the weights that a gradient will be applied to, by the optimiser's direction."""
 
-    Attributes:
-        rate: where rates change with the batch: the factor of the first rate, by its number.
-    """
-
-    rate: Callable[[int], float] | None = None
+    rate: Callable[[int], float] | None = None  # factor of the first rate, by the batch's number
 
     def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
         """Return a module's state; a ValueError of an optimiser whose next step is not known."""
