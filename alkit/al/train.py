@@ -122,8 +122,7 @@ def schedule_for(
     cuts: Sequence[int] | None = None,
     capacity: int = 2,
 ) -> Schedule:
-    """Return the schedule of a mode; al_pipeline without `cuts` gets free workers, or by default a
-    worker a layer."""
+    """Return a mode's schedule; al_pipeline without `cuts` has free workers, or one a layer."""
     if mode in ("al_m", "al_fm"):
         # two workers are the fewest that these modes make sense with: one of them runs the forwards
         count = None if workers is None else min(max(workers, 2), layers + 1)

@@ -14,13 +14,8 @@ are layers):
 
     al            one worker        F0B0U0 F1B1U1 F2B2U2 | F0B0U0 F1B1U1 F2B2U2 | ...
 
-    al_m          forwards          F0F1F2              | F0F1F2              |
-                  layer 0                 B0U0          |       B0U0          |   a join ends each
-                  layer 1                 B1U1          |       B1U1          |   forward pass and
-                  layer 2                 B2U2          |       B2U2          |   each batch
-
-    al_fm         forwards          F0F1F2        | F0F1F2        |
-                  layer 0             B0U0        |   B0U0        |           a join ends each batch
+    al_fm         forwards          F0F1F2        | F0F1F2        |   a join ends each batch; al_m
+                  layer 0             B0U0        |   B0U0        |   joins after all forwards, too
                   layer 1               B1U1      |     B1U1      |
                   layer 2                 B2U2    |       B2U2    |
 
