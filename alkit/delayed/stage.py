@@ -9,10 +9,9 @@ Buffers (the running statistics of BatchNorm) have no versions: a first forward 
 that is run again gets copies.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,9 +21,9 @@ from alkit.base import tree
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.settings import Settings
-from alkit.delayed.weights import Versions, give
+from alkit.delayed.weights import Versions, give, with_weights
 from alkit.engine.device import beside, device_of, place
-from alkit.engine.random import entered, noise_of_loss
+from alkit.engine.random import noise_of_loss
 from alkit.engine.reduction import shares
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 from alkit.engine.steps import LossLog, check_reached
@@ -230,17 +229,16 @@ class ModuleStage:
         buffers = {} if moves else {n: b.clone() for n, b in self.module.named_buffers()}
         noise = "again" if again and not self.settings.replay_noise else "once"
         key = (self.seed, noise, self.first_batch + flight.at[0], flight.at[1])
-        with _with_weights(self.module, weights | buffers):
+        with with_weights(self.module, weights | buffers):
             output = self.module(x, key)
         return self._loss(output, flight, again=again) if self.is_last else output
 
     def _loss(self, scores: Any, flight: Flight, *, again: bool) -> Any:
         """Return the loss, which the last module's backward begins at."""
-        batch, micro = flight.at
+        (batch, micro), loss_fn = flight.at, self.pipeline.loss_fn
         if flight.share:
-            key = self.seed, "loss", self.first_batch + batch, micro
-            with noise_of_loss(self.pipeline.loss_fn, *key):
-                loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+            with noise_of_loss(loss_fn, self.seed, "loss", self.first_batch + batch, micro):
+                loss = loss_fn(scores, flight.y) * flight.share
         else:  # none of its targets counts: the mean of nothing is nan
             loss = torch.stack([0 * each.sum() for each in tree.tensors(scores)]).sum()
         if not again:
@@ -257,12 +255,11 @@ class ModuleStage:
             replays = self.method.backward == "replay"
             flight.version = self.versions.number if replays else flight.version
             self._graph(flight, again=True)
-        if self.is_last and (flight.weights or flight.graph.inputs):
-            if not flight.graph.roots(None)[0]:
-                raise ValueError(
-                    f"the loss depends on nothing that module {self.index} trains: take detach()"
-                    " out"
-                )
+        learns = self.is_last and (flight.weights or flight.graph.inputs)
+        if learns and not flight.graph.roots(None)[0]:
+            raise ValueError(
+                f"the loss depends on nothing that module {self.index} trains: take detach() out"
+            )
         return flight
 
     def _finish(self, flight: Flight, found: Gradients) -> None:
@@ -292,35 +289,9 @@ class ModuleStage:
 
     def _needed(self) -> set[int]:
         """Return the versions that batches in flight, or to come, will ask for."""
-        needed = set()
-        if self.method.backward != "replay":
-            needed = {flight.version for flight in self.flights.values()}
+        flying = () if self.method.backward == "replay" else self.flights.values()
+        needed = {flight.version for flight in flying}
         following = self.method.version(self.forwarded + 1, self.stages)
         if following is not None:
             needed |= set(range(following, self.versions.number + 1))
         return needed
-
-
-@contextmanager
-def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Let a module have these tensors, and again for what a backward recomputes.
-
-    A tensor of several names is given back, unlike by `torch.func.functional_call`.
-    """
-    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    given = {id(named[name]): tensor for name, tensor in weights.items()}
-    held: list[tuple[Any, str, Tensor]] = [
-        (own, name, tensor)
-        for part in module.modules()
-        for own in (part._parameters, part._buffers)
-        for name, tensor in own.items()
-        if tensor is not None and id(tensor) in given
-    ]
-    for own, name, tensor in held:
-        own[name] = given[id(tensor)]
-    try:
-        with entered(lambda: partial(_with_weights, module, weights)):
-            yield
-    finally:
-        for own, name, tensor in held:
-            own[name] = tensor

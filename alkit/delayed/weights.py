@@ -10,11 +10,15 @@ graphs have saved. torch would not notice, because a leaf made from `.data` has 
 its own; a test holds it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from alkit.engine.random import entered
 
 
 class Versions:
@@ -75,3 +79,28 @@ def give(parameter: nn.Parameter, gradient: Tensor | None) -> None:
     parameter.grad = gradient
     for hook in hooks[1].values() if gradient is not None else ():
         hook(parameter)
+
+
+@contextmanager
+def with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
+    """Let a module have these tensors, and again for what a backward recomputes.
+
+    A tensor of several names is given back, unlike by `torch.func.functional_call`.
+    """
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    given = {id(named[name]): tensor for name, tensor in weights.items()}
+    held: list[tuple[Any, str, Tensor]] = [
+        (own, name, tensor)
+        for part in module.modules()
+        for own in (part._parameters, part._buffers)
+        for name, tensor in own.items()
+        if tensor is not None and id(tensor) in given
+    ]
+    for own, name, tensor in held:
+        own[name] = given[id(tensor)]
+    try:
+        with entered(lambda: partial(with_weights, module, weights)):
+            yield
+    finally:
+        for own, name, tensor in held:
+            own[name] = tensor
