@@ -29,7 +29,6 @@ from alkit.models.blocks import as_blocks
 
 # settings with which another network is learned: a run that goes on has the same
 LEARNED = ("clip", "correction", "replay_noise")
-OWN = ("loss", "optimizer", "lr")  # of a pipeline that is there
 
 
 def settings_of(method: str) -> type[Settings]:
@@ -87,7 +86,7 @@ def model_of(plan: Plan) -> Pipeline:
     own = Settings(**plan.settings)
     own.check(METHODS[plan.method])
     if isinstance(plan.model, Pipeline):
-        plan.refuse(*OWN, why="the pipeline has its own")
+        plan.refuse("loss", "optimizer", "lr", why="the pipeline has its own")
         if own.cuts is not None:
             raise TypeError("cuts= is for blocks: the pipeline has its own")
         return plan.model

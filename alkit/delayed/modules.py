@@ -70,8 +70,7 @@ class Pipeline(nn.Module):
                 f" rising block numbers between 1 and {len(blocks) - 1}, the first of every module"
                 " but the first"
             )
-        spans = (Span(blocks[low:high], low) for low, high in pairwise(bounds))
-        modules = nn.ModuleList(spans)
+        modules = nn.ModuleList(Span(blocks[low:high], low) for low, high in pairwise(bounds))
         self.modules_in_row = cast("Sequence[Span]", modules)
         self.loss_fn: Loss
         vars(self)["loss_fn"] = loss  # its tensors are no weights of the network

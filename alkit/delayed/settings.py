@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alkit.base.arguments import check_real, check_whole
-from alkit.delayed.methods import METHODS, ORDERS, Method
+from alkit.delayed.methods import ORDERS, Method
 from alkit.delayed.schedules import Own
 
 
@@ -56,5 +56,4 @@ class Settings:
             names = ", ".join(ORDERS)
             raise ValueError(f"recompute is True, which {name} can't take: it is of {names}")
         if not self.replay_noise and not (self.recompute or method.runs_again):
-            names = ", ".join(name for name, each in METHODS.items() if each.runs_again)
-            raise ValueError(f"replay_noise is False, and {name} runs no forward again: {names} do")
+            raise ValueError(f"replay_noise is False, and {name} runs no forward again: fr does")

@@ -147,8 +147,8 @@ def _on_ranks(
         own = stages[at]
         optimizer = None if own.optimizer is None else own.optimizer.state_dict()
         losses = own.losses.rows() if own.losses else None
-        weights = dict(own.module.state_dict())
-        return weights, optimizer, losses, own.peak_flights, own.versions.peak
+        peaks = own.peak_flights, own.versions.peak
+        return dict(own.module.state_dict()), optimizer, losses, *peaks
 
     def take_over(at: int, found: tuple[Any, ...]) -> None:
         own = stages[at]

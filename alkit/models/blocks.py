@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterable, Mapping
+from math import nan
 from typing import Any, TypeGuard
 
 import torch
@@ -24,8 +25,7 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
 
     Args:
         blocks: a list of them, an `nn.Sequential`, or a network, which is cut at its own blocks
-            (Hugging Face's, see `foreign.py`) or by its graph (see `traced.py`). Modules are used
-            as they are, not copied.
+            (Hugging Face's, `foreign.py`) or by its graph (`traced.py`). Modules are not copied.
     Raises:
         TypeError: a network that can't be followed, or something that is no module.
         ValueError: there are no blocks.
@@ -160,13 +160,15 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
 
 
 def _made_of(net: nn.Module, weights: list[nn.Parameter], x: Any) -> list[Tensor]:
-    """Return scores, and gradients of their squares."""
+    """Return scores, and gradients of their squares; nan where there is none."""
     with torch.enable_grad():
         scores = [each for each in tree.tensors(net(x)) if each.is_floating_point()]
         totals = [each.square().mean() for each in scores if each.requires_grad]
     if not weights or not totals:
         return scores
-    return [*scores, *torch.autograd.grad(totals, weights, materialize_grads=True)]
+    slopes = torch.autograd.grad(totals, weights, allow_unused=True)
+    pairs = zip(slopes, weights, strict=True)
+    return scores + [torch.full_like(own, nan) if one is None else one for one, own in pairs]
 
 
 PASSING = (nn.Identity, nn.Dropout, nn.Softmax, nn.LogSoftmax, nn.Flatten, nn.Unflatten)

@@ -1,8 +1,7 @@
 """ResNets of depth 6 n + 2 for 32 x 32 images, as in He et al. 2016. Shapes: B batch, C, H, W.
 
-A block is two 3 x 3 convolutions with BatchNorm and a shortcut; a cut falls between blocks. Where
-the shape changes the shortcut has no weights, the paper's option A: every second pixel, and zeros
-for the new channels.
+Where the shape changes the shortcut has no weights, the paper's option A: every second pixel, and
+zeros for the new channels.
 
     stem | n blocks of 16 | n blocks of 32, the first with stride 2 | n blocks of 64 | head
 """
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions and a shortcut."""
+    """Two 3 x 3 convolutions with BatchNorm, and a shortcut."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()

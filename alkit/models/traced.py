@@ -37,7 +37,7 @@ class Block(nn.Module):
     Attributes:
         part: the graph in training mode.
         first: it takes what the network's forward takes.
-        live: how many values it hands on: what weights have made before others, the newest first.
+        live: how many values it hands on: what weights have made, the newest first, then others.
     """
 
     def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
@@ -145,10 +145,9 @@ class _Flow:
         return sorted(needed, key=lambda each: each not in self.made)
 
     def cuts(self, low: int, high: int) -> list[int]:
-        """Return the first step of every block but the first.
+        """Return the first step of every block but the first: of one that learns.
 
-        A cut is before a step that learns, not between two uses of the same weights, and where the
-        fewest values are live that weights have made.
+        No cut is between two uses of the same weights; the fewest values that weights made travel.
         """
         total = sum(p.numel() for p in self.module.parameters()) or 1
         uses = [(at, id(p)) for at, own in enumerate(self.weights) for p in own]
