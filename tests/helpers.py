@@ -119,9 +119,8 @@ def train_blocks(
     cuts: Sequence[int] = (),
     executor: str = "single",
     optimizer: Callable[..., torch.optim.Optimizer] = adam,
-    rates: Sequence[float] | None = None,
     **settings: Any,
 ) -> Trained:
     """Cut blocks into modules and train them once on every batch."""
-    pipeline = Pipeline(blocks, loss, cuts, optimizer, rates)
+    pipeline = Pipeline(blocks, loss, cuts, optimizer)
     return train_epoch(pipeline, batches, method, executor, **settings)

@@ -20,6 +20,7 @@ from alkit.engine.group import Group
 from alkit.engine.ranks import merged, owners, run_ranks
 from alkit.engine.run import execute
 from alkit.schedule import task as schedules
+from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
 
@@ -117,8 +118,7 @@ def schedule_for(
     cuts: Sequence[int] | None = None,
     capacity: int = 2,
 ) -> Schedule:
-    """Return the schedule of a mode; al_pipeline without `cuts` gets free workers, or by default a
-    worker a layer."""
+    """Return a mode's schedule; al_pipeline without `cuts` has free workers, or one a layer."""
     if mode in ("al_m", "al_fm"):
         # two workers are the fewest that these modes make sense with: one of them runs the forwards
         count = None if workers is None else min(max(workers, 2), layers + 1)
@@ -128,7 +128,7 @@ def schedule_for(
         if cuts is None and 1 < workers < layers:
             return schedules.free_workers(schedules.al_pipeline(layers, None, capacity), workers)
         return schedules.al_pipeline(layers, [] if workers == 1 else cuts, capacity)
-    return schedules.bp() if mode == "bp" else schedules.al(layers)
+    return block_by_block(1) if mode == "bp" else schedules.al(layers)
 
 
 def _on_ranks(

@@ -1,23 +1,26 @@
 """Delayed gradients behind `alkit.fit`: the pipeline is emptied after every epoch."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from alkit.base import tree
 from alkit.base.arguments import as_whole
-from alkit.delayed import balanced
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts
-from alkit.delayed.options import Settings
-from alkit.delayed.schedules import SHARED, Own, read
+from alkit.delayed.schedules import SHARED, read
+from alkit.delayed.settings import Settings
 from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
-from alkit.engine.device import spread
+from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
+from alkit.engine.device import cores, devices_named, place, spread
+from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam, needs_rate
 from alkit.engine.plan import Plan, fit_on_ranks, meet
@@ -25,8 +28,7 @@ from alkit.engine.trainer import Record
 from alkit.models.blocks import as_blocks
 
 # settings with which another network is learned: a run that goes on has the same
-LEARNED = ("batch_norm", "clip", "correction", "rates", "replay_noise")
-OWN = ("loss", "optimizer", "lr")  # of a pipeline that is there
+LEARNED = ("clip", "correction", "replay_noise")
 
 
 def settings_of(method: str) -> type[Settings]:
@@ -36,16 +38,10 @@ def settings_of(method: str) -> type[Settings]:
 
 @dataclass
 class Trainer(trainer.Trainer):
-    """A pipeline, and how an epoch of it is run.
-
-    Args:
-        options: of `alkit.delayed.train_epoch`.
-    """
+    """A pipeline, and the options of `train_epoch`, its method first."""
 
     model: Pipeline
-    method: str = "pipedream"
-    executor: str = "threads"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any]
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -54,31 +50,25 @@ class Trainer(trainer.Trainer):
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
-        return train_epoch(self.model, batches, self.method, self.executor, **self.options)
+        return train_epoch(self.model, batches, **self.options)
 
 
 def fit(plan: Plan) -> Record:
     """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
 
-    Without cuts there are as many modules as workers, or ranks, or two (twice as many where workers
-    have several modules); with cuts, workers are free to run any module, and of a flushed method
-    fewer ranks share neighbouring ones.
+    Without cuts there are as many modules as workers, or ranks, or two; twice as many where workers
+    have several.
     """
     return fit_on_ranks(_fit, model_of(plan), plan)
 
 
 def _fit(pipeline: Pipeline, plan: Plan) -> Record:
-    own, options = Settings(**plan.settings), dict(plan.settings)
-    for name in ("cuts", "rates"):
-        options.pop(name, None)
-    if plan.workers is not None:
-        if plan.workers > len(pipeline):
-            plan.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
-        fewer = plan.workers < len(pipeline)  # as many are a worker a module anyway
-        apart = own.schedule is not None or plan.method in SHARED
-        options |= {"workers": plan.workers} if fewer or apart else {}
-    options |= {"micro": own.micro, "threads": plan.threads, "seed": plan.seed}
-    trainer = Trainer(spread(pipeline, plan.own_device), plan.method, plan.executor, options)
+    own = Settings(**plan.settings)
+    if plan.workers is not None and plan.workers > len(pipeline):
+        plan.refuse("workers", why=f"cuts make {len(pipeline)} modules, a worker each at most")
+    names = ("method", "executor", "workers", "threads", "seed")
+    options = {**plan.settings, "cuts": None, **{name: getattr(plan, name) for name in names}}
+    trainer = Trainer(spread(pipeline, plan.own_device), options)
     same = {"method": plan.method, "micro": own.micro, "threads": plan.threads}
     same |= {name: str(value) for name, value in plan.settings.items() if name in LEARNED}
     if own.schedule is not None:
@@ -89,40 +79,35 @@ def _fit(pipeline: Pipeline, plan: Plan) -> Record:
 def model_of(plan: Plan) -> Pipeline:
     """Return the pipeline itself, or what is made of blocks."""
     own = Settings(**plan.settings)
-    if own.clip is not None and METHODS[plan.method].order != "flushed":
-        raise TypeError(
-            f"{plan.method} takes no clip=: give optimizer=alkit.clipped(torch.optim.Adam, NORM), a"
-            " norm for each module, for none waits for all"
-        )
+    own.check(METHODS[plan.method])
     if isinstance(plan.model, Pipeline):
-        plan.refuse(*OWN, why="the pipeline has its own")
-        if own.cuts is not None or own.rates is not None:
-            raise TypeError("cuts= and rates= are for blocks: the pipeline has its own")
+        plan.refuse("loss", "optimizer", "lr", why="the pipeline has its own")
+        if own.cuts is not None:
+            raise TypeError("cuts= is for blocks: the pipeline has its own")
         return plan.model
     blocks = as_blocks(plan.model)
     modules = plan.workers or (plan.crew if plan.on_ranks else min(2, len(blocks)))
-    schedule: Own = own.schedule or plan.method
-    if (given := read(schedule)) is not None:
-        modules = given.stages
-    elif schedule in SHARED:
+    if own.schedule is not None:
+        modules = read(own.schedule).stages
+    elif plan.method in SHARED:
         chosen = plan.workers or plan.on_ranks
         modules = 2 * (modules if chosen else max(1, min(modules, len(blocks) // 2)))
-    if isinstance(own.cuts, str):
-        _check_balanced(own.cuts, plan)
-        cuts = balanced.cuts_of(blocks, plan, modules)
-    elif own.cuts is None:
-        cuts = even_cuts(len(blocks), modules)
-    else:
-        cuts = [as_whole(cut) for cut in own.cuts]
+    cuts = _cuts(own.cuts, blocks, plan, modules)
     optimizer: Callable[..., torch.optim.Optimizer] = plan.optimizer or adam
     if plan.one_lr is not None:
         optimizer = partial(optimizer, lr=plan.one_lr)
     elif needs_rate(optimizer):
         raise ValueError("optimizer= has no learning rate of its own, and none is given: give lr=")
-    return Pipeline(blocks, plan.loss or F.cross_entropy, cuts, optimizer, own.rates)
+    return Pipeline(blocks, plan.loss or F.cross_entropy, cuts, optimizer)
 
 
-def _check_balanced(cuts: str, plan: Plan) -> None:
+def _cuts(
+    cuts: Sequence[int] | str | None, blocks: list[nn.Module], plan: Plan, modules: int
+) -> list[int]:
+    if cuts is None:
+        return even_cuts(len(blocks), modules)
+    if not isinstance(cuts, str):
+        return [as_whole(cut) for cut in cuts]
     if cuts != "balanced":
         raise ValueError(f"cuts is {cuts!r}: give block numbers, or 'balanced'")
     if plan.checkpoint is not None:
@@ -130,3 +115,29 @@ def _check_balanced(cuts: str, plan: Plan) -> None:
             "cuts is 'balanced' and checkpoint is given: a run that goes on needs the cuts that it"
             " had, give those of a first call, list(record.model.cuts)"
         )
+    return Group().from_first(_balanced, blocks, plan, modules)
+
+
+def _balanced(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
+    """Return cuts by the seconds of a copy: nothing is trained, no sample of the data drawn.
+
+    Two samples are repeated to a batch; neighbours are at work meanwhile, as in training.
+    """
+    own, size = copy.deepcopy(nn.ModuleList(blocks)), plan.batch_size
+    if plan.own_device is not None:
+        own.to(devices_named(plan.own_device)[0])
+
+    def repeated(each: Tensor) -> Tensor:
+        return torch.cat([each] * -(-size // len(each)))[:size]
+
+    batch = place(tree.map_tensors(repeated, plan.sample), own)
+    with torch.random.fork_rng():
+        costs = profile_rows(
+            lambda: backprop_row(own, plan.loss or F.cross_entropy, torch.optim.SGD),
+            [batch] * 6,
+            warmup=1,
+            threads=plan.threads,
+            busy=min(modules, cores()),
+            progress=plan.progress,
+        )
+    return balanced_cuts([cost.seconds for cost in costs], modules)

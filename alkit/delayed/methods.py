@@ -1,12 +1,8 @@
 """The methods as data: in which order tasks run, with which weights, and what a backward uses.
 
-K modules; batch m runs forward, backward and update once on every module, in order. What tells the
-methods apart are the choices of `Method`, a row of `METHODS` each. The flushed ones have the
-gradients of backprop in another order each.
-
 DDG and PipeDream are the same mathematics: their tasks, orders and weights are equal, and DDG waits
-more. The two `inplace` methods compute no function's gradient; they are what the published DDG code
-and a pipeline without stashed weights do, and are here to be looked at.
+more. The two `inplace` methods compute no function's gradient: the published DDG code and a
+pipeline without stashed weights do that. The flushed methods have the gradients of backprop.
 
 Sources: DDG, Huo et al. 2018; FR, Huo et al. 2018; PipeDream, Narayanan et al. 2019; 2BW, Narayanan
 et al. 2021; GPipe, Huang et al. 2019.
@@ -37,6 +33,11 @@ class Method:
     backward: str = "saved"
     weights: str = "newest"
     accumulates: bool = False
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether a backward runs the forward again."""
+        return self.backward in ("replay", "recompute")
 
     def version(self, batch: int, stages: int) -> int | None:
         """Return how many updates the weights of a batch's forward have seen; None for all."""

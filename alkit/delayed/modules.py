@@ -5,6 +5,7 @@ modules    [ 0  1 ][ 2 ][ 3  4 ]      module k of K has delay K - 1 - k; the las
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -25,8 +26,7 @@ class Span(nn.Module):
     """Neighbouring blocks that run as one stage.
 
     Args:
-        first: number of the first block in the whole network: noise is a function of it, so that
-            cuts don't change it.
+        first: number of the first block in the whole network; noise depends on it, not on cuts.
     """
 
     def __init__(self, blocks: Iterable[nn.Module], first: int) -> None:
@@ -42,20 +42,16 @@ class Span(nn.Module):
 
 
 class Pipeline(nn.Module):
-    """Modules in a row, a loss, and an optimiser a module.
-
-    Iterate it for its modules. `alkit.set_device` places them.
+    """Modules in a row, over which it iterates, a loss, and an optimiser a module.
 
     Args:
         blocks: each takes what the one before returns: tensors, in tuples, lists or dicts.
         loss: of (output of the last block, y), a mean over the samples.
         cuts: the first block of every module but the first.
         optimizer: makes an optimiser from a module's parameters; called once a module.
-        rates: factors of the learning rate, one a module.
 
     Raises:
-        ValueError: cuts that aren't between blocks, a parameter that two modules share, or another
-            number of rates than modules.
+        ValueError: cuts that aren't between blocks, or a parameter that two modules share.
     """
 
     def __init__(
@@ -64,27 +60,23 @@ class Pipeline(nn.Module):
         loss: Loss,
         cuts: Sequence[int] = (),
         optimizer: Optimizer = adam,
-        rates: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
         blocks = as_blocks(blocks)
-        _check_cuts(cuts, len(blocks))
-        bounds = [0, *cuts, len(blocks)]
-        modules = nn.ModuleList(
-            Span(blocks[low:high], low) for low, high in zip(bounds, bounds[1:], strict=False)
-        )
+        whole, bounds = all(isinstance(cut, int) for cut in cuts), [0, *cuts, len(blocks)]
+        if not whole or any(low >= high for low, high in pairwise(bounds)):
+            raise ValueError(
+                f"cuts {list(cuts)} for {len(blocks)} blocks: a cut falls between blocks, so give"
+                f" rising block numbers between 1 and {len(blocks) - 1}, the first of every module"
+                " but the first"
+            )
+        modules = nn.ModuleList(Span(blocks[low:high], low) for low, high in pairwise(bounds))
         self.modules_in_row = cast("Sequence[Span]", modules)
         self.loss_fn: Loss
         vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
         self.cuts = tuple(cuts)
         check_untied("modules", self)
-        self.rates = [1.0] * len(self) if rates is None else list(rates)
-        if len(self.rates) != len(self):
-            raise ValueError(f"{len(self.rates)} rates for {len(self)} modules: give one each")
         self.optimizers = [made(optimizer, module.named_parameters()) for module in self]
-        for each, factor in zip(self.optimizers, self.rates, strict=True):
-            for group in each.param_groups if each is not None else ():
-                group["lr"] *= factor
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))
 
@@ -98,12 +90,12 @@ class Pipeline(nn.Module):
         return self.modules_in_row[index]
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return the optimisers by the number of their module, for `alkit.engine.checkpoint`."""
+        """Return the optimisers by the number of their module."""
         return {str(k): optimizer for k, optimizer in enumerate(self.optimizers)}
 
     @torch.no_grad()
     def predict(self, x: Any) -> Any:
-        """Return the output of the last block in evaluation mode; the mode is restored."""
+        """Return the output of the last block in evaluation mode."""
         with evaluating(self):
             return self(x)
 
@@ -128,13 +120,3 @@ def even_cuts(blocks: int, modules: int) -> list[int]:
     if -(-blocks // size) == modules:
         return list(range(size, blocks, size))
     return [k * (blocks // modules) + min(k, blocks % modules) for k in range(1, modules)]
-
-
-def _check_cuts(cuts: Sequence[int], blocks: int) -> None:
-    bounds = [0, *cuts, blocks]
-    whole = all(isinstance(cut, int) for cut in cuts)
-    if not whole or any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
-        raise ValueError(
-            f"cuts {list(cuts)} for {blocks} blocks: a cut falls between blocks, so give rising"
-            f" block numbers between 1 and {blocks - 1}, the first of every module but the first"
-        )

@@ -16,14 +16,12 @@ Three modules; digits are batches; F, B, U = forward, backward, update; BU is on
                     ..F0F1..B0F2B1F3B2F4..        flight and does one forward, one backward
                     ....F0B0F1B1F2B2F3B3..
 
-All but seq have one and the same order on every worker: forwards until K - k batches are in flight,
-then a backward, its update, and a forward in turn. They differ in edges, the last two in barriers:
+All but seq have one order on every worker: forwards until K - k batches are in flight, then a
+backward, its update, and a forward in turn. They differ in their edges:
 
     data            F(k, m) after F(k - 1, m);  B(k, m) after B(k + 1, m)
     gradient_first  F(k, t) after B(k + 1, t - d)             d = K - 1 - k, the delay of module k
     barrier         F(0, t) after U(k, t - 1 - d) of all k;  B(k, t - d) after F(K - 1, t)
-
-With micro-batches (2bw) a worker counts them through, and updates after the last one of a batch.
 """
 
 from collections import deque
@@ -31,37 +29,29 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from alkit.delayed.methods import METHODS, ORDERS, Method
-from alkit.schedule.flushed import KINDS, gpipe, one_f_one_b, shared_by_neighbours, zero_bubble
+from alkit.delayed.methods import METHODS, ORDERS, Method, method_named
+from alkit.schedule.flushed import gpipe, one_f_one_b, shared_by_neighbours, zero_bubble
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task, check_positive
 from alkit.schedule.torch_orders import SEVERAL as SHARED
 from alkit.schedule.torch_orders import read_csv, torch_order
 
 FLUSHED = {"gpipe": gpipe, "zero_bubble": zero_bubble}  # others: 1f1b
-Own = Schedule | str | Path  # of the user: a name of a flushed method, or a file of torch's form
+Own = Schedule | str | Path  # of the user: by itself, or a file of torch's form
 
 
 def schedule_for(
-    method: str,
-    stages: int,
-    micro: int = 1,
-    *,
-    workers: int | None = None,
+    method: str, stages: int, micro: int = 1, *, workers: int | None = None
 ) -> Schedule:
-    """Return the schedule of a method.
+    """Return the schedule of a method for so many modules (stages).
 
     Args:
-        method: of METHODS.
-        stages: modules, each with a worker of its own, but for the methods of SHARED.
         micro: micro-batches per batch, for the methods that accumulate.
         workers: of SHARED, default half as many as modules; of other flushed methods so many
             that neighbouring modules share, default one each.
     Raises:
-        ScheduleError: an unknown method, or numbers that don't fit it.
+        ValueError: an unknown method, or numbers that don't fit it.
     """
-    if method not in METHODS:
-        raise ScheduleError(f"unknown method {method!r}: give {', '.join(METHODS)}")
-    chosen = METHODS[method]
+    chosen = method_named(method)
     _check(chosen, stages, micro)
     if method in SHARED:
         return torch_order(method, stages, workers or max(1, stages // 2), micro)
@@ -127,27 +117,18 @@ def _check(method: Method, stages: int, micro: int) -> None:
         )
 
 
-def own_schedule(
-    given: Own, method: Method, modules: int, micro: int, workers: int | None = None
-) -> Schedule:
+def own_schedule(given: Own, method: Method, modules: int, micro: int) -> Schedule:
     """Return the schedule that a user gives for a flushed method, after a look at it.
 
     Args:
-        micro: micro-batches of a batch; 1 takes those of a file, or of a schedule.
-        workers: default half as many as there are modules, or those of a file or schedule.
+        micro: micro-batches of a batch; 1 takes those of the schedule.
     Raises:
-        ScheduleError: another method, or a schedule that is not of these modules and micro-batches;
-            says what would do.
+        ScheduleError: a method without flushes, or numbers that don't fit.
     """
     if method.order != "flushed":
         names = ", ".join(ORDERS)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
-    if isinstance(given, str) and given in ORDERS:
-        return schedule_for(given, modules, micro, workers=workers)
-    if (made := read(given)) is None:
-        raise ScheduleError(f"no schedule {given!r}: give {', '.join(ORDERS)}, or a .csv file")
-    if odd := {kind for kind, *_ in made.places} - {*KINDS, "update"}:
-        raise ScheduleError(f"{made.name} has {', '.join(sorted(odd))}: give {', '.join(KINDS)}")
+    made = read(given)
     if made.stages != modules or micro not in (1, micro_of(made)) or made.free:
         raise ScheduleError(
             f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
@@ -161,16 +142,16 @@ def own_schedule(
                 f" {due[stage]}: let every stage take them in their order"
             )
         due[stage] += kind == "forward"
-    if workers not in (None, made.workers):
-        raise ScheduleError(f"{made.name} has {made.workers} workers, and workers is {workers}")
     return made
 
 
-def read(given: Own) -> Schedule | None:
-    """Return a schedule that a user gives by itself or by a file, None for a name."""
+def read(given: Own) -> Schedule:
+    """Return a schedule that a user gives by itself or by a file."""
     if isinstance(given, Schedule):
         return given
-    return None if isinstance(given, str) and Path(given).suffix != ".csv" else read_csv(given)
+    if Path(given).suffix != ".csv":
+        raise ScheduleError(f"schedule is {str(given)!r}: give a Schedule or a .csv file")
+    return read_csv(given)
 
 
 def micro_of(schedule: Schedule) -> int:
@@ -179,10 +160,7 @@ def micro_of(schedule: Schedule) -> int:
 
 
 def most_in_flight(schedule: Schedule) -> list[int]:
-    """Return how many of a batch's micro-batches each stage holds at most, if workers have stages.
-
-    Batches in flight beside it are not counted: a method without flushes has more.
-    """
+    """Return the most micro-batches of one batch that each stage holds."""
     now, most = [0] * schedule.stages, [0] * schedule.stages
     for kind, stage, _ in schedule.places:
         now[stage] += (kind == "forward") - (kind in ("backward", "backward_weight"))

@@ -5,33 +5,54 @@
     norm       where gradients are clipped: their norms, and those of the modules above
     update     after the backward of a batch's last micro-batch: one step of the newest weights
 
-A stage knows nothing of its neighbours; orders and waits are the schedule's. Buffers (the running
-statistics of BatchNorm) have no versions: forwards move them, a forward that is run again gets
-copies.
+Buffers (the running statistics of BatchNorm) have no versions: a first forward moves them, and one
+that is run again gets copies.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from alkit.base import tree
-from alkit.delayed.correction import State
 from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.options import Options
-from alkit.delayed.weights import Versions, give
+from alkit.delayed.settings import Settings
+from alkit.delayed.weights import Versions, give, with_weights
 from alkit.engine.device import beside, device_of, place
-from alkit.engine.random import entered, noise_of
+from alkit.engine.random import noise_of
 from alkit.engine.reduction import shares
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 from alkit.engine.steps import LossLog, check_reached
 
 Place = tuple[int, int]  # batch, micro-batch
+Weights = Mapping[str, Tensor]
+Parameters = Mapping[str, nn.Parameter]
+Optimizer = torch.optim.Optimizer | None
+Leaves = dict[str, Tensor]
+Surrounding = AbstractContextManager[None]
+
+
+class Correction:
+    """What a module does about old gradients: nothing, but for what a subclass overrides.
+
+    `studies/delayed/corrections.py` has three. Batches are counted over all epochs.
+    """
+
+    def leaves(self, leaves: Leaves, optimizer: Optimizer, missed: range) -> Leaves:
+        """Return the weights of a forward; `missed` are the batches whose updates it lacks."""
+        return leaves
+
+    def backward(self, weights: Weights, late: int) -> Surrounding:
+        """Have the backward's weights in the module's own storage; it lacks `late` updates."""
+        return nullcontext()
+
+    def step(self, parameters: Parameters, then: Weights, batch: int) -> Surrounding:
+        """Surround a step: may change the gradients, which were found at the weights `then`."""
+        return nullcontext()
 
 
 @dataclass
@@ -54,10 +75,7 @@ class ModuleStage:
 
     Attributes:
         losses: of the last module, one a batch.
-        flights: what is in flight, by (batch, micro-batch).
-        peak_flights: the most at a time.
-        input_bytes: of one (micro-)batch's input.
-        versions: of the weights.
+        peak_flights: the most (micro-)batches that were in flight at a time.
     """
 
     def __init__(
@@ -65,37 +83,36 @@ class ModuleStage:
         pipeline: Pipeline,
         index: int,
         method: Method,
-        options: Options,
+        settings: Settings,
         micro: int,
         *,
+        seed: int = 0,
         several: bool = True,
+        check_finite: bool = True,
     ) -> None:
-        self.pipeline, self.index, self.method, self.options = pipeline, index, method, options
-        self.micro = micro
+        self.pipeline, self.index, self.method, self.settings = pipeline, index, method, settings
+        self.micro, self.seed = micro, seed
         self.module, self.optimizer = pipeline[index], pipeline.optimizers[index]
         self.device = device_of(self.module)
         self.stages = len(pipeline)
         self.is_last = index == self.stages - 1
         # the last module's backward follows its forward at once: there is nothing to run again
-        again = method.backward in ("replay", "recompute") and not self.is_last
-        self.runs_again = again or (options.recompute and several)
+        again = method.runs_again and not self.is_last
+        self.runs_again = again or (settings.recompute and several)
         self.versions = Versions(self.module, stash=method.backward != "inplace")
         self.first_batch = int(pipeline.batches_trained)
         self.flights: dict[Place, Flight] = {}
-        self.peak_flights = self.input_bytes = 0
+        self.peak_flights = 0
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
-        self.losses = LossLog(self._diverged if options.check_finite else None)
+        self.losses = LossLog(self._diverged if check_finite else None)
         self.norms = torch.zeros(())  # of the gradients here and above
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
         self.inputs = Inputs(self.module)
         if self.is_last:
             beside(pipeline.loss_fn, self.module)
-        # whether forwards move buffers, and those that are run again
-        self.moves = options.play_moves or not self.runs_again, options.replay_moves
-        self.writes = True  # whether a module that runs again changed its last input in place
-        chosen, delay = options.correction, self.stages - 1 - index
-        self.correction = State() if chosen is None else chosen.of(delay, self.optimizer)
+        made, delay = settings.correction or (lambda *_: Correction()), self.stages - 1 - index
+        self.correction: Correction = made(method.name, delay, self.optimizer)
         self.applied = 0  # version of the weights that the last gradient was found at
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
 
@@ -109,7 +126,6 @@ class ModuleStage:
         flight = self.flights[batch, micro] = Flight(x, y, (batch, micro), version, share)
         self.forwarded = batch
         output = self._first_run(flight) if self.runs_again else self._graph(flight).output
-        self.input_bytes = sum(t.numel() * t.element_size() for t in tree.tensors(x))
         self.peak_flights = max(self.peak_flights, len(self.flights))
         return None if self.is_last else (tree.detach(output), (y, share))
 
@@ -147,25 +163,20 @@ class ModuleStage:
         return self.norms
 
     def update(self, payload: Tensor | None, batch: int, micro: int) -> None:
-        """Step with the gradients of `batch`, at that batch's learning rate.
-
-        Args:
-            payload: the norms of all gradients, where they are clipped.
-        """
-        if self.options.clip is None:
+        """Step; where gradients are clipped, `payload` are the norms of all of them."""
+        if self.settings.clip is None:
             self._give(batch)
         else:
             norms = self.norms if payload is None else payload
-            share = (self.options.clip / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
+            share = (self.settings.clip / (torch.linalg.vector_norm(norms) + 1e-6)).clamp(max=1.0)
             for parameter in self.versions.parameters.values():
                 if parameter.grad is not None:
                     parameter.grad.mul_(share.to(parameter.grad))
         then = self.versions.held.get(self.applied, self.versions.newest)
-        with self.correction.step(self.versions.parameters, then):
-            self.versions.step(self.optimizer, self._needed(), self._factor(batch))
+        with self.correction.step(self.versions.parameters, then, self.first_batch + batch):
+            self.versions.step(self.optimizer, self._needed())
 
     def _give(self, batch: int) -> None:
-        """Let the parameters have the gradients of a batch."""
         for name, parameter in self.versions.parameters.items():
             give(parameter, self.gradients.get(name))
         self.gradients = {}
@@ -173,10 +184,7 @@ class ModuleStage:
             check_reached(self.module.blocks)
 
     def _next(self, payload: Any, micro: int) -> tuple[Any, Any]:
-        """Return the micro-batch: the first module gets whole batches and cuts them itself.
-
-        A batch of fewer samples than micro-batches has stand-ins, which count for nothing.
-        """
+        """Return the micro-batch: the first module gets whole batches and cuts them itself."""
         if self.index:
             return payload
         if micro == 0:
@@ -184,35 +192,30 @@ class ModuleStage:
             parts = list(tree.micro_batches(payload, count))
             weigh = shares(self.pipeline.loss_fn, [y for _, y in parts])
             self.rest = [(x, (y, own)) for (x, y), own in zip(parts, weigh, strict=True)]
-            x, y = parts[-1]
+            x, y = parts[-1]  # stands in where samples are too few, and counts for nothing
             self.rest += [(x, (y, None))] * (self.micro - count)
         return self.rest.pop(0)
 
     def _first_run(self, flight: Flight) -> Any:
-        """Run the module without a graph; its input stays as it is, for the run to come.
-
-        The first batch, of which it gets a copy, shows whether it needs copies.
-        """
-        given = tree.map_tensors(torch.clone, flight.x) if self.writes else flight.x
-        before = [tensor._version for tensor in tree.tensors(given)]
+        """Run the module without a graph; its input stays as it is, for the run to come."""
+        before = [tensor._version for tensor in tree.tensors(flight.x)]
+        weights = self.versions.held[flight.version]
         with torch.no_grad():
-            output = self._run(flight, self.versions.held[flight.version], given)
-        wrote = before != [tensor._version for tensor in tree.tensors(given)]
-        if wrote and not self.writes:
+            output = self._run(flight, weights, self.inputs(flight.x))
+        if before != [tensor._version for tensor in tree.tensors(flight.x)]:
             raise RuntimeError(
                 f"module {self.index} changes its input in place at batch {flight.at[0]} and not"
                 f" before; {self.method.name} needs it again: let the first operator work out of"
                 " place"
             )
-        self.writes = wrote
         return output
 
     def _graph(self, flight: Flight, *, again: bool = False) -> Graph:
         """Run the module on new leaves, and keep what a backward needs."""
         x = tree.map_tensors(leaf, flight.x) if self.index else flight.x
-        factors = map(self._factor, range(flight.version, flight.at[0]))
-        leaves = self.versions.leaves(flight.version)
-        leaves = self.correction.leaves(leaves, self.optimizer, factors)
+        first, leaves = self.first_batch, self.versions.leaves(flight.version)
+        missed = range(first + flight.version, first + flight.at[0])
+        leaves = self.correction.leaves(leaves, self.optimizer, missed)
         flight.weights = {name: own for name, own in leaves.items() if own.requires_grad}
         flight.graph = Graph(x, self._run(flight, leaves, self.inputs(x), again=again))
         return flight.graph
@@ -221,25 +224,21 @@ class ModuleStage:
         self, flight: Flight, weights: dict[str, Tensor], x: Any, *, again: bool = False
     ) -> Any:
         """Run the module with these weights; its buffers move, or copies of them do."""
-        buffers = dict(self.module.named_buffers())
-        moves = self.moves[again] and flight.share is not None
-        # its own buffers stay where they are: what a block assigns to them is kept
-        given = {} if moves else {name: buffer.clone() for name, buffer in buffers.items()}
-        buffers |= given
-        noise = "again" if again and not self.options.replay_noise else "once"
-        key = (self.options.seed, noise, self.first_batch + flight.at[0], flight.at[1])
-        with self.options.recording(self.index, weights.values(), buffers.values()):
-            with _with_weights(self.module, weights | given):
-                output = self.module(x, key)
+        # buffers that move stay where they are: what a block assigns to them is kept
+        moves = not again and flight.share is not None
+        buffers = {} if moves else {n: b.clone() for n, b in self.module.named_buffers()}
+        noise = "again" if again and not self.settings.replay_noise else "once"
+        key = (self.seed, noise, self.first_batch + flight.at[0], flight.at[1])
+        with with_weights(self.module, weights | buffers):
+            output = self.module(x, key)
         return self._loss(output, flight, again=again) if self.is_last else output
 
     def _loss(self, scores: Any, flight: Flight, *, again: bool) -> Any:
         """Return the loss, which the last module's backward begins at."""
-        batch, micro = flight.at
+        (batch, micro), loss_fn = flight.at, self.pipeline.loss_fn
         if flight.share:
-            key = self.options.seed, "loss", self.first_batch + batch, micro
-            with noise_of(self.pipeline.loss_fn, *key):
-                loss = self.pipeline.loss_fn(scores, flight.y) * flight.share
+            with noise_of(loss_fn, self.seed, "loss", self.first_batch + batch, micro):
+                loss = loss_fn(scores, flight.y) * flight.share
         else:  # none of its targets counts: the mean of nothing is nan
             loss = torch.stack([0 * each.sum() for each in tree.tensors(scores)]).sum()
         if not again:
@@ -256,18 +255,17 @@ class ModuleStage:
             replays = self.method.backward == "replay"
             flight.version = self.versions.number if replays else flight.version
             self._graph(flight, again=True)
-        if self.is_last and (flight.weights or flight.graph.inputs):
-            if not flight.graph.roots(None)[0]:
-                raise ValueError(
-                    f"the loss depends on nothing that module {self.index} trains: take detach()"
-                    " out"
-                )
+        learns = self.is_last and (flight.weights or flight.graph.inputs)
+        if learns and not flight.graph.roots(None)[0]:
+            raise ValueError(
+                f"the loss depends on nothing that module {self.index} trains: take detach() out"
+            )
         return flight
 
     def _finish(self, flight: Flight, found: Gradients) -> None:
         """Add to the gradients; copy what shares memory, for an update may change it in place.
 
-        One tensor may be the gradient of a weight and of the input (of x + p), or one number.
+        One tensor may be the gradient of a weight and of the input, as of x + p.
         """
         del self.flights[flight.at]
         others = [*flight.handed, *flight.weights.values()]
@@ -289,42 +287,11 @@ class ModuleStage:
             " take fewer modules"
         )
 
-    def _factor(self, batch: int) -> float:
-        """Return the factor of the rates at a batch's update."""
-        number, rate = self.first_batch + batch, self.options.rate
-        return (1.0 if rate is None else rate(number)) * self.correction.factor(number)
-
     def _needed(self) -> set[int]:
         """Return the versions that batches in flight, or to come, will ask for."""
-        needed = set()
-        if self.method.backward != "replay":
-            needed = {flight.version for flight in self.flights.values()}
+        flying = () if self.method.backward == "replay" else self.flights.values()
+        needed = {flight.version for flight in flying}
         following = self.method.version(self.forwarded + 1, self.stages)
         if following is not None:
             needed |= set(range(following, self.versions.number + 1))
         return needed
-
-
-@contextmanager
-def _with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Let a module have these tensors, and again for what a backward recomputes.
-
-    A tensor of several names is given back, unlike by `torch.func.functional_call`.
-    """
-    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    given = {id(named[name]): tensor for name, tensor in weights.items()}
-    held: list[tuple[Any, str, Tensor]] = [
-        (own, name, tensor)
-        for part in module.modules()
-        for own in (part._parameters, part._buffers)
-        for name, tensor in own.items()
-        if tensor is not None and id(tensor) in given
-    ]
-    for own, name, tensor in held:
-        own[name] = given[id(tensor)]
-    try:
-        with entered(lambda: partial(_with_weights, module, weights)):
-            yield
-    finally:
-        for own, name, tensor in held:
-            own[name] = tensor

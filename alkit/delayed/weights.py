@@ -4,20 +4,21 @@
     newest                         w2      the module's own parameters
     held         w0       w1       w2      as long as a batch that is in flight needs them
 
-A version is not copied when it is made but when it would be lost: before a step, if the version is
-still needed, the parameters move to fresh storage, and the old storage lives on in `held`. A step
-in place would change the tensors that older graphs have saved; torch notices that only for tensors
-that share a version counter, and a leaf made from `.data` does not. So forgetting the copy gives
-wrong gradients silently; a test holds it.
+A version is copied only where it would be lost: before a step, if it is still needed, the
+parameters move to fresh storage. Otherwise a step in place would change the tensors that older
+graphs have saved. torch would not notice, because a leaf made from `.data` has a version counter of
+its own; a test holds it.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from alkit.engine.optimizers import step_at
+from alkit.engine.random import entered
 
 
 class Versions:
@@ -51,20 +52,14 @@ class Versions:
             for name, tensor in self.held[version].items()
         }
 
-    def step(
-        self, optimizer: torch.optim.Optimizer | None, needed: Collection[int], factor: float
-    ) -> None:
-        """Update the newest version, and let go of all others but those that are `needed`.
-
-        Args:
-            factor: of the rates that the optimiser has by now.
-        """
+    def step(self, optimizer: torch.optim.Optimizer | None, needed: Collection[int]) -> None:
+        """Update the newest version, and let go of all others but those that are `needed`."""
         needed = needed if self.stash else ()
         if self.number in needed:
             for parameter in self.parameters.values():
                 parameter.data = parameter.data.clone()
         if optimizer is not None:
-            step_at(optimizer, factor)
+            optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self.number += 1
         self.held = {version: kept for version, kept in self.held.items() if version in needed}
@@ -84,3 +79,28 @@ def give(parameter: nn.Parameter, gradient: Tensor | None) -> None:
     parameter.grad = gradient
     for hook in hooks[1].values() if gradient is not None else ():
         hook(parameter)
+
+
+@contextmanager
+def with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
+    """Let a module have these tensors, and again for what a backward recomputes.
+
+    A tensor of several names is given back, unlike by `torch.func.functional_call`.
+    """
+    named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    given = {id(named[name]): tensor for name, tensor in weights.items()}
+    held: list[tuple[Any, str, Tensor]] = [
+        (own, name, tensor)
+        for part in module.modules()
+        for own in (part._parameters, part._buffers)
+        for name, tensor in own.items()
+        if tensor is not None and id(tensor) in given
+    ]
+    for own, name, tensor in held:
+        own[name] = given[id(tensor)]
+    try:
+        with entered(lambda: partial(with_weights, module, weights)):
+            yield
+    finally:
+        for own, name, tensor in held:
+            own[name] = tensor

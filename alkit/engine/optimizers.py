@@ -82,17 +82,6 @@ def clipped(factory: Factory, norm: float) -> Factory:
     return make
 
 
-def step_at(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    """Step once at a share of the rates, which stay as they are unless a scheduler moves them."""
-    own = [group["lr"] for group in optimizer.param_groups]
-    for group in optimizer.param_groups:
-        group["lr"] *= factor
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, own, strict=True):
-        if group["lr"] == rate * factor:
-            group["lr"] = rate
-
-
 def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
     """Return a factory that may be called with a rate, and the rate that it is called with.
 

@@ -24,9 +24,8 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     """Return a network as a list of blocks, each taking what the one before returns.
 
     Args:
-        blocks: a list of them, an `nn.Sequential`, or a network, which is cut by its structure
-            (Hugging Face's, see `alkit.models.foreign`) or by its graph (see
-            `alkit.models.traced`). Modules are used as they are, not copied.
+        blocks: a list of them, an `nn.Sequential`, or a network, which is cut at its own blocks
+            (Hugging Face's, `foreign.py`) or by its graph (`traced.py`). Modules are not copied.
     Raises:
         TypeError: a network that can't be followed, or something that is no module.
         ValueError: there are no blocks.
@@ -47,12 +46,12 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
 
 def sending_one(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     """Return a network's blocks, joined where one hands on several values: a link sends one."""
-    groups: list[list[nn.Module]] = [[]]
+    found: list[nn.Module] = []
+    several = False
     for block in as_blocks(blocks):
-        groups[-1].append(block)
-        if not isinstance(block, Block) or block.live == 1:
-            groups.append([])
-    return [own[0] if len(own) == 1 else nn.Sequential(*own) for own in groups if own]
+        found.append(nn.Sequential(found.pop(), block) if several else block)
+        several = isinstance(block, Block) and block.live > 1
+    return found
 
 
 def ours(model: Any) -> bool:
@@ -62,7 +61,7 @@ def ours(model: Any) -> bool:
 
 
 def _listed(network: Any) -> TypeGuard[Iterable[nn.Module]]:
-    """Say whether this is a list of blocks, and calling it is no more than calling these."""
+    """Say whether this is a list of blocks, and calling it does no more than calling these."""
     if not isinstance(network, nn.Module | Iterable):
         raise TypeError(
             f"the model is {given(network)}: give a network, or a list of its blocks, each a module"
@@ -88,17 +87,14 @@ def _cut(network: Any) -> list[nn.Module]:
 
 
 class Whole(nn.Module):
-    """A network that stays uncut.
-
-    Several inputs are its arguments, in order or by name; if it takes one alone, they are that one.
-    """
+    """A network that stays uncut; several inputs are its arguments, unless it takes only one."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
         takes = inspect.signature(module.forward).parameters
         alone = len(takes) == 1 and not str(*takes.values()).startswith("*")
-        self.only = next(iter(takes)) if alone else ""  # the one argument that it takes
+        self.only = next(iter(takes)) if alone else ""
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits, these."""
@@ -112,11 +108,7 @@ class Whole(nn.Module):
 
 
 def cut_once(model: Any, *, uncut: bool) -> Any:
-    """Return a network that is no list of blocks as one; anything else as it is.
-
-    Args:
-        uncut: such a network stays one block.
-    """
+    """Return a network as a list of blocks, or of one block if it stays uncut; others as given."""
     if _listed(model) or ours(model):
         return model
     return [Whole(model)] if uncut else as_blocks(model)
@@ -127,8 +119,6 @@ def dry_run(
 ) -> list[tuple[nn.Module, Any]]:
     """Return every block with what it makes of the sample, in evaluation mode: buffers stay.
 
-    Args:
-        graph: a backward could follow.
     Raises:
         NotTraced: the blocks of a network that was cut make something else than it does.
     """
@@ -147,11 +137,7 @@ def dry_run(
 
 
 def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
-    """Compare a network with its blocks on a sample, in both modes: scores and their gradients.
-
-    Raises:
-        NotTraced: they differ, so the forward does more than its blocks do.
-    """
+    """Compare a network with its blocks on a sample, in both modes: scores and their gradients."""
     places = {each.device for each in network.parameters()}
     if len(places) != 1:
         return  # blocks that were moved one by one: the network itself can't be called any more
@@ -196,10 +182,9 @@ def ends_in_scores(blocks: Iterable[nn.Module]) -> bool:
 
 
 def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:
-    """Return groups of neighbouring blocks, each with something to learn.
+    """Return groups of neighbouring blocks: one without parameters joins the block before it.
 
-    A block without parameters (ReLU, pooling, flattening) joins the block before it, at the
-    beginning the one after it.
+    Those at the beginning join the first that has some.
     """
     groups: list[list[nn.Module]] = []
     for block in as_blocks(blocks):

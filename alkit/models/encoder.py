@@ -46,7 +46,7 @@ class ViTSizes(NamedTuple):
 
 
 class Residual(nn.ModuleDict):
-    """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's (pre-norm)."""
+    """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's."""
 
     def __init__(self, sizes: BertSizes | ViTSizes, parts: dict[str, nn.Module]) -> None:
         pre_norm = isinstance(sizes, ViTSizes)
@@ -147,7 +147,7 @@ class First(nn.Module):
 
 
 def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
-    """Return the units of a classifier of texts; they take (tokens_BT, segments_BT, mask_BT)."""
+    """Return a classifier of texts, which takes (tokens_BT, segments_BT, mask_BT), as units."""
     torch.manual_seed(seed)
     embedding, width = Words(sizes), sizes.width
     halves = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
@@ -164,7 +164,7 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
     """Return the units: embedding, attention and MLP of every layer, norm, head.
 
     Raises:
-        ValueError: an image that does not divide into patches, whose edge nothing would see.
+        ValueError: an image that does not divide into patches.
     """
     sizes = sizes or ViTSizes()
     if sizes.image % sizes.patch:

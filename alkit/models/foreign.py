@@ -1,9 +1,7 @@
 """Hugging Face's networks as lists of blocks; their own forwards branch, so no graph shows them.
 
-    BERT    embeddings | an encoder layer each | pooler | head
-    ViT     patches and class token | an encoder layer each | norm | head
-
-The blocks hold the network's own modules, so training them trains the network.
+BERT    embeddings | an encoder layer each | pooler | head
+ViT     patches and class token | an encoder layer each | norm | head
 """
 
 from collections.abc import Callable, Mapping

@@ -1,18 +1,19 @@
 """ResNets of depth 6 n + 2 for 32 x 32 images, as in He et al. 2016. Shapes: B batch, C, H, W.
 
-A block is two 3 x 3 convolutions with BatchNorm and a shortcut; a cut falls between blocks. Where
-the shape changes the shortcut has no weights, the paper's option A: every second pixel, and zeros
-for the new channels.
+Where the shape changes the shortcut has no weights, the paper's option A: every second pixel, and
+zeros for the new channels.
 
     stem | n blocks of 16 | n blocks of 32, the first with stride 2 | n blocks of 64 | head
 """
+
+from itertools import pairwise
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions and a shortcut."""
+    """Two 3 x 3 convolutions with BatchNorm, and a shortcut."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
@@ -40,16 +41,13 @@ def resnet_cifar(
     """
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"depth is {depth}: give 6 n + 2, such as 20")
+    n = (depth - 2) // 6
+    widths = [width] * (n + 1) + [2 * width] * n + [4 * width] * n
     units: list[nn.Module] = [nn.Sequential(_convolution(channels, width, 1), nn.ReLU())]
-    before = width
-    for third in range(3):
-        out = width << third
-        for number in range((depth - 2) // 6):
-            stride = 2 if third and not number else 1
-            units.append(ResidualBlock(before, out, stride))
-            before = out
-    units.append(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(before, classes)))
-    for module in (module for unit in units for module in unit.modules()):
+    units += [ResidualBlock(one, out, out // one) for one, out in pairwise(widths)]
+    head = nn.Linear(4 * width, classes)
+    units.append(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head))
+    for module in nn.ModuleList(units).modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
         elif isinstance(module, nn.Linear):

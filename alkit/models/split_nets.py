@@ -4,8 +4,8 @@ VGG          3 x 3 convolutions with norm, ReLU and perhaps a 2 x 2 pool | linea
 ResNet       stem | residual blocks | mean over the image, linear
 MobileNet    stem | inverted residual blocks | 1 x 1 convolution | mean, linear | linear
 
-A cut may fall after any unit. The published VGG leaves the ReLU between linear layers out and feeds
-dropout's result to nobody; here both are in their places.
+The published VGG leaves out the ReLU between linear layers and feeds dropout's result to nobody;
+here both are in their places.
 """
 
 import math
@@ -54,7 +54,7 @@ def vgg_split(
         units.append(nn.Sequential(nn.Flatten(), nn.Linear(features, width), nn.ReLU(), *dropout))
         features = width
     units.append(nn.Sequential(nn.Flatten(), nn.Linear(features, classes)))
-    for module in (module for unit in units for module in unit.modules()):
+    for module in nn.ModuleList(units).modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.xavier_uniform_(module.weight)
             if module.bias is not None:

@@ -5,9 +5,8 @@
         m = self.middle(h)                    h  ->  (m, h)
         return self.up(m + h)                                (m, h)  ->  scores
 
-A value that is still needed travels along, behind the newest one, which bridges read. One that no
-weights have made, as a mask of padding, travels freely. The modules are the user's own, under their
-own names; one with hooks is called as a whole. Cuts follow from structure and parameters alone.
+A value that is still needed travels along, behind the newest one, which bridges read. The modules
+are the user's own, under their own names; one with hooks is called as a whole.
 """
 
 import copy
@@ -38,8 +37,7 @@ class Block(nn.Module):
     Attributes:
         part: the graph in training mode.
         first: it takes what the network's forward takes.
-        live: how many values it hands on: those that weights have made before others, and the
-            newest first.
+        live: how many values it hands on: what weights have made, the newest first, then others.
     """
 
     def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
@@ -77,8 +75,7 @@ def trace(module: nn.Module) -> list[nn.Module]:
     """Return a module as blocks.
 
     Raises:
-        NotTraced: its forward branches on values, writes what it computes into the module, or has
-            no place to cut; says why.
+        NotTraced: says why its graph is not the whole of it, or has no place to cut.
     """
     if hooked(module):
         raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
@@ -148,10 +145,9 @@ class _Flow:
         return sorted(needed, key=lambda each: each not in self.made)
 
     def cuts(self, low: int, high: int) -> list[int]:
-        """Return the first step of every block but the first.
+        """Return the first step of every block but the first: of one that learns.
 
-        A cut is before a step that learns, not between two uses of the same weights, and where the
-        fewest values are live that weights have made: one, if there are such places.
+        No cut is between two uses of the same weights; the fewest values that weights made travel.
         """
         total = sum(p.numel() for p in self.module.parameters()) or 1
         uses = [(at, id(p)) for at, own in enumerate(self.weights) for p in own]

@@ -1,8 +1,7 @@
 """Run a schedule in virtual time: only durations are needed, no tensors and no hardware.
 
-Every worker takes its tasks in its order. A task may start when its worker is free and all that it
-waits for has ended; then it waits for one of so many cores. Free workers take the most urgent task
-of all lanes instead.
+A task may start when its worker is free and all that it waits for has ended; then it waits for one
+of so many cores. Free workers take the most urgent task of all lanes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,7 +31,7 @@ def simulate(
 
 
 class _Clock:
-    """The state of one simulation: time goes on from the end of a task to the next one's."""
+    """One simulation: time goes on from the end of a task to the next one's."""
 
     def __init__(
         self, schedule: Schedule, seconds: Callable[[Task], float], batches: int, cores: int

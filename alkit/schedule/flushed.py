@@ -75,30 +75,22 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
 
 
 def gpipe(stages: int, micro: int) -> Schedule:
-    """All forwards, then all backwards (Huang et al. 2019).
-
-    Args:
-        micro: micro-batches per batch.
-    """
+    """All forwards of a batch's micro-batches, then all backwards (Huang et al. 2019)."""
     check_positive(stages=stages, micro=micro)
     kinds = ("forward", "backward")
     return of_orders("gpipe", [[*product(kinds, (k,), range(micro))] for k in range(stages)])
 
 
 def one_f_one_b(stages: int, micro: int) -> Schedule:
-    """One forward, one backward in turn, once as many forwards have run as there are stages left.
-
-    Narayanan et al. 2021, without weight versions; torch's `Schedule1F1B`.
-    """
+    """One forward, one backward in turn, once a stage has K - k of them (Narayanan et al. 2021)."""
     check_positive(stages=stages, micro=micro)
     return of_orders("1f1b", [[*_in_turn(stages, micro, k)] for k in range(stages)])
 
 
 def zero_bubble(stages: int, micro: int) -> Schedule:
-    """1F1B with the backward in two: for the input at once, for the weights a little later.
+    """1F1B with the backward in two: stage k lets k backwards for the weights wait.
 
-    Stage k lets k backwards for the weights wait, the last of them to the end, where 1F1B idles;
-    no stage holds more than 1F1B's first (ZB-H1, Qi et al. 2023).
+    No stage holds more than 1F1B's first (ZB-H1, Qi et al. 2023).
     """
     check_positive(stages=stages, micro=micro)
     return of_orders("zero_bubble", [[*_in_halves(stages, micro, k)] for k in range(stages)])
@@ -124,8 +116,8 @@ def _in_halves(stages: int, micro: int, stage: int) -> Iterator[Place]:
 def with_norm(schedule: Schedule) -> Schedule:
     """Let a flush wait for the norm of all gradients: N takes N of the stage above, U that of all.
 
-    stage 0   ... B3  N U
-    stage 1   B3 N      U
+    stage 0   B3   N U
+    stage 1   B3 N   U
     """
 
     def edges(task: Task) -> tuple[Edge, ...]:
@@ -147,10 +139,7 @@ def with_norm(schedule: Schedule) -> Schedule:
 def shared_by_neighbours(schedule: Schedule, stages: int) -> Schedule:
     """Let each worker of a pipeline run neighbouring stages as it ran its one; no gradient changes.
 
-    Example:
-        >>> shared = shared_by_neighbours(gpipe(2, micro=1), stages=3)
-        >>> " ".join(f"{kind[0]}{stage}" for kind, stage, *_ in shared.one_batch(0))
-        'f0 f1 b1 b0 u0 u1'
+    Of three stages, the first of gpipe's two workers runs F0 F1 B1 B0 U0 U1.
     """
     workers = schedule.workers
     if stages < workers:

@@ -3,11 +3,9 @@
 Three blocks, one batch (F forward, L learning of the block's feedback, T target, B backward inside
 the block, U update):
 
-    block 0    F        T B U          a target passes through feedback weights: no block needs the
-    block 1      F L    T B U          forward weights of another. The costly loops L wait for the
-    block 2        F L T B U           block's own features alone, so they run side by side
-
-A target is the one of the block above, sent down by what that block has just learned.
+    block 0    F        T B U          the costly loops L wait only for the block's own features,
+    block 1      F L    T B U          so they run at the same time; a target comes from the block
+    block 2        F L T B U           above, through the feedback that it has just learned
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
 """Schedules as data: tasks, what each waits for and why, and every worker's order.
 
-Executors run a schedule, `clock.py` gives it virtual time, `validate.py` proves things of it; all
-read the same two functions, `order` and `edges`. Orders are generators over the batch numbers, so a
-loader's length need not be known. An edge says what a task waits for, and why:
+Executors run a schedule, `clock.py` simulates it, `validate.py` proves things of it. Orders are
+generators over batch numbers: a loader's length need not be known. An edge says why a task waits:
 
     data       its payload comes along it                  F(k, t) <- F(k - 1, t)
     order      one after the other on the same state       B(k, t) <- F(k, t),  U(k, t) <- B(k, t)
@@ -11,32 +10,24 @@ loader's length need not be known. An edge says what a task waits for, and why:
     barrier    the method wants it so
 
 The four schedules of associated learning (three layers; F, B, U = forward, backward, update; digits
-are batches; every layer's row is the same in all of them: who runs it differs, and when):
+are layers):
 
     al            one worker        F0B0U0 F1B1U1 F2B2U2 | F0B0U0 F1B1U1 F2B2U2 | ...
 
-    al_m          forwards          F0F1F2              | F0F1F2              |
-                  layer 0                 B0U0          |       B0U0          |   a join ends each
-                  layer 1                 B1U1          |       B1U1          |   forward pass and
-                  layer 2                 B2U2          |       B2U2          |   each batch
-
-    al_fm         forwards          F0F1F2        | F0F1F2        |
-                  layer 0             B0U0        |   B0U0        |           a join ends each batch
+    al_fm         forwards          F0F1F2        | F0F1F2        |   a join ends each batch; al_m
+                  layer 0             B0U0        |   B0U0        |   joins after all forwards, too
                   layer 1               B1U1      |     B1U1      |
                   layer 2                 B2U2    |       B2U2    |
 
     al_pipeline   worker 0 (layer 0)  F0B0U0F0B0U0F0B0U0...
                   worker 1 (layer 1)    F1B1U1F1B1U1F1B1U1...                     no join at all
                   worker 2 (layer 2)      F2B2U2F2B2U2F2B2U2...
-
-                  two free workers    F0B0U0F0B0U0F1B1U1...   no cut either: each takes, of the
-                                            F1B1U1F2B2U2...   tasks that may start, what is begun
-                                                              first, then what has most work left
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 Place = tuple[str, int, int]  # kind, stage, micro: a task of any batch
@@ -45,7 +36,7 @@ FORWARD, REST = ("forward",), ("backward", "update")
 
 
 class ScheduleError(ValueError):
-    """A schedule that can't be run, or that doesn't keep its promise."""
+    """A schedule can't be run, or doesn't keep its promise."""
 
 
 class Task(NamedTuple):
@@ -78,18 +69,15 @@ class Schedule:
     """Who does what, in which order, after what.
 
     Attributes:
-        name: the method's name, as in tables and plots.
-        stages: number of stages; in AL a stage is a layer.
-        workers: number of workers; each runs one task at a time.
-        order: `order(lane, batches)` yields the tasks of a lane for the given batch numbers, one
-            after the other. A lane is a worker's, or with free workers a stage's.
-        edges: `edges(task)` gives what must have ended before `task` starts, beside what stands
+        stages: in AL a stage is a layer.
+        workers: each runs one task at a time.
+        order: `order(lane, batches)` yields the tasks of a lane for the given batch numbers. A lane
+            is a worker's, or with free workers a stage's.
+        edges: `edges(task)` gives what must have ended before `task` starts, besides what stands
             before it in its lane. Tasks of batches below 0 count as ended. A task has one data
             edge at most, from a task of its own batch.
-        staleness: the promise: updates that a stage's weights miss between a batch's
-            forward and what sequential training would have used.
-        free: tasks have no owner: any free worker takes the most urgent of the lanes' next tasks
-            (`alkit.schedule.urgency`).
+        staleness: the promise: the most updates that the weights of a forward miss.
+        free: any free worker takes the most urgent of the lanes' next tasks (`urgency.py`).
     """
 
     name: str
@@ -102,7 +90,7 @@ class Schedule:
 
     @property
     def lanes(self) -> int:
-        """Number of sequences of tasks that keep their order: one a worker, or one a stage."""
+        """Number of sequences of tasks: one a worker, or with free workers one a stage."""
         return self.stages if self.free else self.workers
 
     def one_batch(self, lane: int) -> list[Task]:
@@ -119,7 +107,7 @@ class Schedule:
         return tuple(Task(k, s, task.batch, m) for k, s, m in self._takers.get(task.place, ()))
 
     def owner(self, task: Task) -> int | None:
-        """Return the worker that runs `task`; None if any free worker may."""
+        """Return the worker that runs a task; None if any free worker may."""
         return None if self.free else self.lane(task)
 
     def lane(self, task: Task) -> int:
@@ -160,11 +148,6 @@ def row(kinds: Iterable[str], stages: Iterable[int]) -> list[Place]:
     return [(kind, stage, 0) for stage in stages for kind in kinds]
 
 
-def bp() -> Schedule:
-    """Backprop of a whole model as one stage: the baseline, on the same engine."""
-    return replace(al(1), name="bp")
-
-
 def al(layers: int) -> Schedule:
     """Associated learning on one worker: forward, backward and update layer by layer."""
     check_positive(layers=layers)
@@ -175,30 +158,24 @@ def al_m(layers: int, workers: int | None = None) -> Schedule:
     """AL-M: all forwards on worker 0, then backward and update of the layers on the others.
 
     Args:
-        workers: the forward worker and those that share the layers; by default one a layer.
+        workers: the forward worker and those that share the layers, by default one a layer.
     """
     return _joined("al_m", layers, workers, forwards_first=True)
 
 
 def al_fm(layers: int, workers: int | None = None) -> Schedule:
-    """AL-FM: backward and update of a layer run beside the forwards of the layers above it.
-
-    Args:
-        workers: as of `al_m`.
-    """
+    """AL-FM: as AL-M, but a layer's backward runs beside the forwards of the layers above it."""
     return _joined("al_fm", layers, workers, forwards_first=False)
 
 
 def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 2) -> Schedule:
     """The true pipeline: a worker takes batch t + 1 as soon as it has updated for batch t.
 
-    A worker with several layers runs their forwards first, so that the next worker gets its input
-    early, then their backwards and updates.
+    A worker with several layers runs their forwards first, so that the next gets its input early.
 
     Args:
         cuts: the first layer of every worker but the first; default one worker a layer.
-        capacity: batches that may lie between two workers; more lets a worker run further ahead
-            of a slow neighbour and holds more activations.
+        capacity: batches that may lie between two workers.
     """
     check_positive(layers=layers, capacity=capacity)
     groups = _groups(layers, range(1, layers) if cuts is None else cuts)
@@ -215,15 +192,7 @@ def al_pipeline(layers: int, cuts: Sequence[int] | None = None, capacity: int = 
 
 
 def free_workers(schedule: Schedule, workers: int) -> Schedule:
-    """Let `workers` workers share all stages of a schedule that has a worker a stage.
-
-    Needs no cut, so no worker is the slowest one; the tasks, their edges and so the bits stay.
-
-    Example:
-        >>> shared = free_workers(al_pipeline(4), 2)
-        >>> shared.workers, shared.lanes, shared.owner(Task("forward", 3, 0))
-        (2, 4, None)
-    """
+    """Let workers share all stages of a schedule with a worker a stage; its edges and bits stay."""
     check_positive(workers=workers)
     if schedule.workers != schedule.stages:
         raise ScheduleError(
@@ -251,7 +220,6 @@ def check_positive(**values: int) -> None:
 
 
 def _joined(name: str, layers: int, workers: int | None, *, forwards_first: bool) -> Schedule:
-    """Return a schedule whose batches end with a join, and their forward passes, if so wished."""
     others = layers if workers is None else workers - 1
     check_positive(layers=layers, workers_for_backwards=others)
     groups = _groups(layers, [layers * i // others for i in range(1, others)])
@@ -268,11 +236,11 @@ def _joined(name: str, layers: int, workers: int | None, *, forwards_first: bool
     return of_rows(name, layers, rows, edges)
 
 
-def _groups(layers: int, cuts: Iterable[int]) -> list[range]:
-    bounds = [0, *cuts, layers]
-    if any(low >= high for low, high in zip(bounds, bounds[1:], strict=False)):
+def _groups(layers: int, cuts: Sequence[int]) -> list[range]:
+    groups = [range(low, high) for low, high in pairwise([0, *cuts, layers])]
+    if not all(groups):
         raise ScheduleError(
-            f"cuts {bounds[1:-1]} for {layers} layers: give rising layer numbers between 1 and"
+            f"cuts {[*cuts]} for {layers} layers: give rising layer numbers between 1 and"
             f" {layers - 1}, the first layer of every worker but the first"
         )
-    return [range(low, high) for low, high in zip(bounds, bounds[1:], strict=False)]
+    return groups

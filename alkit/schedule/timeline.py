@@ -1,7 +1,4 @@
-"""Who was busy when: intervals, and the figures of merit that come from them.
-
-Measured and simulated runs are the same data, so they are compared and drawn by the same functions.
-"""
+"""Who was busy when, measured or simulated: intervals, and the figures that come from them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Brief):
-    """The intervals of a run, and what they say.
+    """The intervals of a run.
 
     Attributes:
         intervals: by resource, then by start.
@@ -84,7 +81,7 @@ class Timeline(Brief):
 
     @cached_property
     def batch_ends_s(self) -> tuple[float, ...]:
-        """For each batch, in order, when its last task ended."""
+        """For each batch, in order, the end of its last task."""
         return _batch_ends_s(self.intervals)
 
     @cached_property
@@ -113,12 +110,6 @@ class Timeline(Brief):
             seconds.setdefault((i.kind, i.stage), []).append(i.end_s - i.start_s)
         return {key: median(values) for key, values in seconds.items()}
 
-    def stage_s(self) -> list[float]:
-        """Median seconds of each stage for one batch: the sum over its kinds of task."""
-        tasks = self.task_s()
-        stages = 1 + max((stage for _, stage in tasks), default=-1)
-        return [sum(s for (_, at), s in tasks.items() if at == stage) for stage in range(stages)]
-
     def between(self, first: int, last: int) -> "Timeline":
         """Return the part with the batches `first` to `last`, the latter included, from time 0."""
         kept = (i for i in self.intervals if first <= i.batch <= last)
@@ -126,7 +117,6 @@ class Timeline(Brief):
 
 
 def _batch_ends_s(intervals: Iterable[Interval]) -> tuple[float, ...]:
-    """Return for each batch, in order, when its last task ended."""
     ends: dict[int, float] = {}
     for i in intervals:
         ends[i.batch] = max(ends.get(i.batch, 0.0), i.end_s)

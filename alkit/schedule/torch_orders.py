@@ -3,20 +3,11 @@
     0F0,0F1,,,0B0,0B1          a row a worker, a cell an action: stage, letter, micro-batch
     ,1F0,1B0,1F1,1B1,          waits follow from data here, so empty cells are passed over
 
-F forward, B backward, I and W its halves for the input and the weights; `(0F3;1B0)OVERLAP_F_B` is
-one after the other here. Cells for links and memory (SEND_F, UNSHARD, ...) are passed over, too.
+F forward, B backward, I and W its halves for the input and the weights. `(0F3;1B0)OVERLAP_F_B` is
+one after the other here; cells for links and memory (SEND_F, UNSHARD, ...) are passed over, too.
 
-Two workers with two stages each (letter, stage, micro-batch); on a V the first has the first stage
-and the last:
-
-    interleaved_1f1b   F00F01F20F21 ... B20B21B00B01U0U2      Narayanan et al. 2021
-                          F10F11F30B30F31B31B10B11U1U3
-    looped_bfs         F00F01F20F21 ... B21B20B01B00U0U2      Lamy-Poirier 2023
-                          F10F11F30F31B31B30B11B10U1U3
-    zbv                F00F01F02F30i30w30F31i31w31i00w00 ...  Qi et al. 2023, section 6
-                          F10F20F11F21i20w20F12i10w10 ...
-    dualpipev          F00F01F02F30i30w30F31F03B31B31 ...     DeepSeek-AI 2024, as a V
-                          F10F20F11F21F12B20B20F22B10 ...
+Workers have several stages in those of SEVERAL; on a V (the last two) the first worker has the
+first stage and the last.
 """
 
 import csv
@@ -30,10 +21,10 @@ from alkit.schedule.task import Place, Schedule, ScheduleError, check_positive
 from alkit.schedule.validate import validate
 
 SEVERAL = {  # as torch calls them
-    "interleaved_1f1b": "Interleaved1F1B",
-    "looped_bfs": "LoopedBFS",
-    "zbv": "ZBVZeroBubble",
-    "dualpipev": "DualPipeV",
+    "interleaved_1f1b": "Interleaved1F1B",  # Narayanan et al. 2021
+    "looped_bfs": "LoopedBFS",  # Lamy-Poirier 2023
+    "zbv": "ZBVZeroBubble",  # Qi et al. 2023, section 6
+    "dualpipev": "DualPipeV",  # DeepSeek-AI 2024, as a V
 }
 WORDS = dict(zip(KINDS, "FBIW", strict=True))
 ACTION = re.compile(r"(\d+)([FBIW])(\d+)")

@@ -1,9 +1,8 @@
 """Which of the tasks that may start is the most urgent.
 
 1   what is begun       backwards and updates before forwards: no more layers hold activations
-                        than there are workers, and a worker finds its own still in its cache
-2   most work left      batches that are known and not finished * seconds of a batch: a layer
-                        that fell behind, or that has most to do, is helped first
+                        than there are workers
+2   most work left      batches that are known and not finished * seconds of a batch
 """
 
 from alkit.schedule.task import Place, Schedule, Task

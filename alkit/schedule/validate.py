@@ -2,8 +2,7 @@
 
 The tasks of the first batches and their edges (a lane's order, and `edges`) form a graph. If one
 task is an ancestor of another, it ends before the other starts in *every* run; if neither is, some
-run has them at the same time. So races, staleness and queue lengths are read off the ancestors,
-not tried out.
+run has them at the same time.
 """
 
 from collections import Counter, defaultdict
@@ -17,13 +16,6 @@ from operator import length_hint, or_
 from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
 
 LINKS = ("send", "receive")  # a link does these, while the stage goes on
-RULES = {
-    "data": "it comes from another stage, or over a link, of the same batch and micro-batch",
-    "order": "it joins two tasks of one stage and one batch",
-    "weights": "it comes from an update of an earlier batch of the same stage",
-    "room": "it comes from what took an earlier output of the same stage",
-    "barrier": "it comes from any task",
-}
 
 
 @dataclass(frozen=True)
@@ -31,10 +23,9 @@ class Report:
     """What `validate` found.
 
     Attributes:
-        tasks: tasks checked.
-        queues: by kind and stage of a task, and kind and stage of what takes its output, the most
-            outputs that can wait there: what a queue must hold. As many as were checked where
-            nothing bounds them.
+        tasks: how many were checked.
+        queues: by (kind, stage) of a task and of what takes its output, the most outputs that can
+            wait there; as many as were checked where nothing bounds them.
         staleness: for each stage, the most updates that a forward misses.
     """
 
@@ -50,11 +41,10 @@ class Report:
 
 
 def validate(schedule: Schedule, batches: int | None = None) -> Report:
-    """Check `schedule` over its first batches: waits met, no deadlock, no race, versions as
-    promised, edges that are what they are called.
+    """Check a schedule: waits met, no deadlock, no race, versions and edges as promised.
 
     Args:
-        batches: default as many as it takes until every edge has met a batch at its other end.
+        batches: the first so many; default until every edge has met a batch at its other end.
     Raises:
         ScheduleError: naming the tasks at fault.
     """
@@ -75,11 +65,7 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
 
 
 class Ancestors:
-    """Which tasks of the first batches end before which others start, in every run.
-
-    Attributes:
-        masks: of each task, as bits, those that end before it starts; these stand before it.
-    """
+    """Of each task of the first batches, those that end before it starts in every run, as bits."""
 
     def __init__(self, schedule: Schedule, batches: int | None = None) -> None:
         batches = _horizon(schedule) if batches is None else batches
@@ -116,7 +102,7 @@ def _horizon(schedule: Schedule) -> int:
 
 
 def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
-    """Yield a lane's tasks; an order that looks ahead would wait for ever for the loader's end."""
+    """Yield a lane's tasks; one that looks ahead would wait for ever for the loader's end."""
     numbers, left = iter(range(batches)), batches
     for task in schedule.order(lane, numbers):
         taken, left = left - length_hint(numbers), length_hint(numbers)
@@ -129,7 +115,6 @@ def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
 
 
 def _check_tasks(schedule: Schedule, lanes: list[list[Task]], batches: int) -> None:
-    """Every task stands in one lane, once; updates rise."""
     count = Counter(task for lane in lanes for task in lane)
     if twice := [task for task, times in count.items() if times > 1]:
         raise ScheduleError(f"{schedule.name} runs twice: {twice[0]}")
@@ -143,15 +128,15 @@ def _check_tasks(schedule: Schedule, lanes: list[list[Task]], batches: int) -> N
 
 
 def _waits(schedule: Schedule, task: Task, batches: int) -> Iterator[Task]:
-    """Yield what a task waits for; edges are what they are called, for executors rely on it."""
+    """Yield what a task waits for; its edges are what they are called: executors rely on it."""
     edges = schedule.edges(task)
     if sum(edge.kind == "data" for edge in edges) > 1:
         raise ScheduleError(f"{schedule.name}: {task} has two data edges: it takes one payload")
     for edge in edges:
         if task.batch == 1 and not _fits(schedule, task, edge):
             raise ScheduleError(
-                f"{schedule.name}: {task} waits for {edge.task}, which is no {edge.kind} edge:"
-                f" {RULES.get(edge.kind, ', '.join(RULES))}"
+                f"{schedule.name}: {task} waits for {edge.task}, which is no {edge.kind} edge: give"
+                " data, order, weights, room or barrier, as `alkit.schedule.task` has them"
             )
         if 0 <= edge.task.batch < batches:
             yield edge.task

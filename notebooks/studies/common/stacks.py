@@ -20,7 +20,8 @@ from alkit.data.labels import one_hot
 from alkit.engine.costs import BlockCost, Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.schedule.clock import Durations, simulate
-from alkit.schedule.task import Schedule, al_pipeline, bp
+from alkit.schedule.flushed import block_by_block
+from alkit.schedule.task import Schedule, al_pipeline
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import profile
 
@@ -127,7 +128,8 @@ class Stack:
         """
         costs = self.costs(busy=workers, batches=self.batches)
         share = sum(cost.seconds for cost in costs) / workers
-        return self._virtual(bp(), lambda task: share if task.kind == "forward" else 0.0)
+        seconds = {("forward", 0): share, ("backward", 0): 0.0, ("update", 0): 0.0}
+        return self._virtual(block_by_block(1), seconds)
 
     def held(self, **options: Any) -> float:
         """Return the most bytes that forwards keep for backwards at a time, all layers together.

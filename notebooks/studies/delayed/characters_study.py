@@ -6,7 +6,7 @@
 A seed fixes initial weights, the windows that are drawn and the noise, the same for all methods.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,6 +18,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
+from torch.optim.lr_scheduler import LambdaLR
 
 from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.lab import results, viz
@@ -110,17 +111,18 @@ def run(
     )
     optimizer = nadam if variant == "nadam" else partial(torch.optim.AdamW, weight_decay=0.01)
     cuts = cuts_of(case.modules, sizes.layers)
-    made = partial(_clipping, partial(optimizer, lr=case.lr))
+    rate = linear(steps)
+    made = partial(_clipping, partial(optimizer, lr=case.lr), rate)
     pipeline = Pipeline(units, characters.next_loss, cuts, made)
     windows = characters.batches(
         text.train, size=batch_size, context=sizes.context, steps=steps, seed=case.seed
     )
     own: dict[str, Any] = {"micro": micro} if kind == "2bw" else {}
-    simple = {"predict": Predict(), "gap_aware": GapAware()}
+    simple = {"predict": Predict(rate), "gap_aware": GapAware()}
     own |= {"correction": simple[variant]} if variant in simple else {}
     if variant == "pipemare":
         kind, own["correction"] = "pipedream_inplace", PipeMare(warmup=steps // WARMED)
-    settings = {"seed": case.seed, "rate": linear(steps), "check_finite": False}
+    settings = {"seed": case.seed, "check_finite": False}
     new = variant == "new noise"
     fitted = train_epoch(pipeline, windows, kind, replay_noise=not new, **settings, **own)
     look = partial(characters.article_losses, pipeline, context=sizes.context)
@@ -128,9 +130,13 @@ def run(
     return fitted.losses, look(text.validation), look(text.test) if opened else None
 
 
-def _clipping(factory: Any, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Make an optimiser that clips each tensor's gradient to norm 1 before a step."""
+def _clipping(
+    factory: Any, rate: Callable[[int], float], parameters: list[nn.Parameter]
+) -> torch.optim.Optimizer:
+    """Make an optimiser whose rates follow the batch; each tensor's gradient has norm 1 at most."""
     own: torch.optim.Optimizer = factory(parameters)
+    scheduler = LambdaLR(own, rate)
+    own.register_step_post_hook(lambda *_: scheduler.step())
     own.register_step_pre_hook(lambda *_: [clip_grad_norm_(p, 1.0) for p in parameters] and None)
     return own
 

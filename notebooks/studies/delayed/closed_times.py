@@ -12,7 +12,7 @@ from alkit.schedule.task import Task
 
 def durations(method: str, stages: int, f: float, b: float):
     """Return the seconds of a task, for `alkit.schedule.clock.simulate`; updates take none."""
-    again = METHODS[method].backward in ("replay", "recompute")
+    again = METHODS[method].runs_again
 
     def seconds(task: Task) -> float:
         if task.kind == "update":
@@ -31,7 +31,7 @@ def cycle_s(method: str, stages: int, f: float, b: float) -> float:
         ValueError: a method without a closed form here.
     """
     k = stages
-    again = METHODS[method].backward in ("replay", "recompute") and k > 1
+    again = METHODS[method].runs_again and k > 1
     back = b + f if again else b
     match METHODS[method].order:
         case "seq":
@@ -56,7 +56,7 @@ def makespan_s(method: str, stages: int, batches: int, f: float, b: float) -> fl
     k, n = stages, batches
     if n < k:
         raise ValueError(f"{n} batches for {k} stages: the closed forms need as many")
-    again = METHODS[method].backward in ("replay", "recompute")
+    again = METHODS[method].runs_again
     cycle = cycle_s(method, k, f, b)
     order = METHODS[method].order
     if order == "seq" or k == 1:

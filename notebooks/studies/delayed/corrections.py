@@ -1,4 +1,4 @@
-"""Three corrections of old gradients, through the hook of `alkit.delayed.correction`.
+"""Three corrections of old gradients, through the hook `alkit.delayed.stage.Correction`.
 
 Module k's forward of batch m saw v = max(0, m - d) updates, d = K - 1 - k; its gradient g is the
 update m + 1. w^(j) are the weights after j updates.
@@ -17,15 +17,15 @@ Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in th
 gap-aware, Barkai et al. 2019; PipeMare, Yang et al. 2021; Nesterov, Ajanthan et al. 2025.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from alkit.delayed.correction import State, Weights
+from alkit.delayed.stage import Correction, Leaves, Optimizer, Parameters, Weights
 
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam)
 
@@ -45,14 +45,21 @@ def nadam(parameters: Any, lr: float = 3e-4) -> torch.optim.Optimizer:
 STASHED = ("pipedream", "ddg", "ddg_barrier")  # methods that keep old versions, and go on with them
 
 
+def _check(correction: Any, method: str, methods: tuple[str, ...] = STASHED) -> None:
+    if method not in methods:
+        kind = type(correction).__name__
+        raise ValueError(f"correction {kind} with {method}: it is for {', '.join(methods)}")
+
+
 @dataclass(frozen=True)
 class Predict:
     """Predict the weights that a gradient will be applied to, by the optimiser's direction."""
 
-    methods: ClassVar = STASHED
+    rate: Callable[[int], float] | None = None  # factor of the first rate, by the batch's number
 
-    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
+    def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
         """Return a module's state; a ValueError of an optimiser whose next step is not known."""
+        _check(self, method)
         for group in () if optimizer is None else optimizer.param_groups:
             momentum = isinstance(optimizer, torch.optim.SGD) and group["momentum"]
             if not momentum and not isinstance(optimizer, ADAMS):
@@ -61,20 +68,19 @@ class Predict:
                     f"{kind} says nothing of its next step: give SGD with momentum=, Adam, AdamW or"
                     " NAdam"
                 )
-        return _Predicting()
+        return _Predicting(self.rate)
 
 
-class _Predicting(State):
-    def leaves(
-        self,
-        leaves: dict[str, Tensor],
-        optimizer: torch.optim.Optimizer | None,
-        factors: Iterable[float],
-    ) -> dict[str, Tensor]:
-        factor = sum(factors)
+class _Predicting(Correction):
+    def __init__(self, rate: Callable[[int], float] | None) -> None:
+        self.rate = rate
+
+    def leaves(self, leaves: Leaves, optimizer: Optimizer, missed: range) -> Leaves:
+        factor = len(missed) if self.rate is None else sum(map(self.rate, missed))
         if optimizer is None or not factor:
             return leaves
-        moves = _moves(optimizer, [group["lr"] * factor for group in optimizer.param_groups])
+        first = "lr" if self.rate is None else "initial_lr"
+        moves = _moves(optimizer, [group[first] * factor for group in optimizer.param_groups])
         return {name: _moved(leaf, moves) for name, leaf in leaves.items()}
 
 
@@ -109,19 +115,18 @@ def _moved(leaf: Tensor, moves: Mapping[int, Tensor]) -> Tensor:
 class GapAware:
     """Make a gradient smaller, element by element, the further its weights have moved."""
 
-    methods: ClassVar = STASHED
-
-    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
+    def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
         """Return a module's state."""
+        _check(self, method)
         return _Gaps()
 
 
-class _Gaps(State):
+class _Gaps(Correction):
     def __init__(self) -> None:
         self.steps, self.sizes = 0, dict[str, Tensor]()  # summed mean sizes of a step's elements
 
     @contextmanager
-    def step(self, parameters: Mapping[str, nn.Parameter], then: Weights) -> Iterator[None]:
+    def step(self, parameters: Parameters, then: Weights, batch: int) -> Iterator[None]:
         before = {name: own.detach().clone() for name, own in parameters.items()}
         for name, own in parameters.items():
             if own.grad is not None and self.steps and float(self.sizes[name]):
@@ -154,19 +159,16 @@ class PipeMare:
                 " from 0 to below 1"
             )
 
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The methods that it is for: no version of the weights is kept, unless rates are all."""
-        return ("pipedream_inplace",) if self.decay else STASHED
-
-    def of(self, delay: int, optimizer: torch.optim.Optimizer | None) -> State:
-        """Return a module's state."""
-        return _Averaging(self, delay)
+    def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
+        """Return a module's state: of methods that keep no versions, unless rates are all."""
+        _check(self, method, ("pipedream_inplace",) if self.decay else STASHED)
+        return _Averaging(self, delay, optimizer)
 
 
-class _Averaging(State):
-    def __init__(self, settings: PipeMare, delay: int) -> None:
+class _Averaging(Correction):
+    def __init__(self, settings: PipeMare, delay: int, optimizer: Optimizer) -> None:
         self.settings, self.delay = settings, delay
+        self.groups = [] if optimizer is None else optimizer.param_groups
         self.average: dict[str, Tensor] = {}
         self.keeps = settings.decay ** (1 / delay) if delay else 0.0
 
@@ -186,16 +188,22 @@ class _Averaging(State):
                 for name, own in weights.items():
                     own.copy_(before[name])
 
-    def factor(self, update: int) -> float:
+    def factor(self, batch: int) -> float:
         if not self.settings.warmup:
             return 1.0
-        power = 1 - min(update / self.settings.warmup, 1.0)
+        power = 1 - min(batch / self.settings.warmup, 1.0)
         return max(1, self.delay) ** -power
 
     @contextmanager
-    def step(self, parameters: Mapping[str, nn.Parameter], then: Weights) -> Iterator[None]:
+    def step(self, parameters: Parameters, then: Weights, batch: int) -> Iterator[None]:
         before = {name: own.detach().clone() for name, own in parameters.items()}
+        rates, factor = [group["lr"] for group in self.groups], self.factor(batch)
+        for group in self.groups:
+            group["lr"] *= factor
         yield
+        for group, rate in zip(self.groups, rates, strict=True):
+            if group["lr"] == rate * factor:  # no scheduler has moved it meanwhile
+                group["lr"] = rate
         for name, own in parameters.items():
             step = own.detach() - before[name]
             old = self.average.get(name, torch.zeros_like(step))

@@ -18,6 +18,7 @@ from alkit.engine.costs import Ledger
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Interval, Timeline
+from studies.delayed.memory import counting
 
 DONE = ("backward", "backward_weight")  # what lets a graph go
 Batches = Sequence[tuple[Tensor, Tensor]]
@@ -70,9 +71,8 @@ def measured(
     made = Pipeline(network, F.cross_entropy, even_cuts(len(network), modules), _sgd)
     ledgers = [_ledger(network, batches) for _ in range(workers)]
     at = _owners(schedule_for(method, modules, micro, workers=workers))
-    record = train_epoch(
-        made, batches, method, executor, micro=micro, ledgers=[ledgers[own] for own in at]
-    )
+    counting(made, [ledgers[own] for own in at])
+    record = train_epoch(made, batches, method, executor, micro=micro)
     return record.timeline, [ledger.peak for ledger in ledgers]
 
 
@@ -89,7 +89,8 @@ def graph_bytes(network: Sequence[nn.Module], one: Batches, modules: int) -> lis
     """Return what each module's graph keeps of a micro-batch, the only one of `one`."""
     made = Pipeline(network, F.cross_entropy, even_cuts(len(network), modules), _sgd)
     ledgers = [_ledger(network, one) for _ in range(modules)]
-    train_epoch(made, one, "seq", ledgers=ledgers)
+    counting(made, ledgers)
+    train_epoch(made, one, "seq")
     return [ledger.peak for ledger in ledgers]
 
 

@@ -11,21 +11,23 @@ d = K - 1 - k is a module's delay; W its weights, A what one batch's graph saves
     fr                      W          A               (d+1) I
     2bw                     2 W        (d+1) A / M     -
     flushed ones            W          m A / M         -
-    the same, recompute     W          A / M           m I / M
 
 m is the most of a batch's M micro-batches that the schedule lets a module have in flight: M of
 gpipe, min(d+1, M) of 1f1b. Gradients and the optimiser's state come to all of them alike. A graph
 that is run again saves its own input, which is counted there as well.
 """
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 
 from alkit.delayed.methods import METHODS
+from alkit.delayed.modules import Pipeline, Span
 from alkit.delayed.schedules import most_in_flight, schedule_for
-from alkit.engine.costs import BlockCost
+from alkit.engine.costs import BlockCost, Ledger
 
 
 def memory(
@@ -36,7 +38,6 @@ def memory(
     *,
     micro: int = 1,
     states: int = 1,
-    recompute: bool = False,
 ) -> pd.DataFrame:
     """Return bytes, a row a module: weights, activations, inputs, gradients and states, total.
 
@@ -45,47 +46,23 @@ def memory(
         input_bytes: of the batch that the first block takes.
         states: tensors that the optimiser keeps a parameter: 1 for momentum, 2 for Adam.
     """
-    bounds, rows = [0, *cuts, len(costs)], []
-    for stage, (low, high) in enumerate(zip(bounds, bounds[1:], strict=False)):
+    chosen, stages, rows = METHODS[method], len(cuts) + 1, []
+    flushed = chosen.order == "flushed"
+    most = most_in_flight(schedule_for(method, stages, micro)) if flushed else []
+    for stage, (low, high) in enumerate(pairwise([0, *cuts, len(costs)])):
         given = costs[low - 1].output_bytes if low else input_bytes
-        own = method, costs[low:high], given, stage, len(cuts) + 1
-        rows.append(module_bytes(*own, micro=micro, states=states, recompute=recompute))
+        weights = sum(cost.parameter_bytes for cost in costs[low:high])
+        graphs = 1.0 if chosen.runs_again or chosen.order == "seq" else (stages - stage) / micro
+        if flushed:
+            graphs = most[stage] / micro
+        row = {
+            "weights": weights * _versions(method, stages - stage, stages),
+            "activations": round(sum(cost.saved_bytes for cost in costs[low:high]) * graphs),
+            "inputs": (stages - stage) * given if chosen.runs_again else 0,
+            "gradients and states": (1 + states) * weights,
+        }
+        rows.append(row | {"total": sum(row.values())})
     return pd.DataFrame(rows).rename_axis("module")
-
-
-def module_bytes(
-    method: str,
-    costs: Sequence[BlockCost],
-    input_bytes: int,
-    stage: int,
-    stages: int,
-    *,
-    micro: int = 1,
-    states: int = 1,
-    recompute: bool = False,
-) -> dict[str, int]:
-    """Return the bytes of module `stage` of `stages`, whose blocks have these costs.
-
-    Args:
-        recompute: of a flushed method, see `Options`.
-    """
-    chosen, flying = METHODS[method], stages - stage
-    weights = sum(cost.parameter_bytes for cost in costs)
-    saved = sum(cost.saved_bytes for cost in costs)
-    again = chosen.backward in ("replay", "recompute")
-    graphs = 1.0 if again or chosen.order == "seq" else flying / micro
-    if chosen.order == "flushed":
-        most = _most(method, stages, micro)[stage]
-        again = recompute and most > 1
-        graphs, input_bytes = (1 if again else most) / micro, input_bytes // micro
-        flying = most
-    row = {
-        "weights": weights * _versions(method, stages - stage, stages),
-        "activations": round(saved * graphs),
-        "inputs": flying * input_bytes if again else 0,
-        "gradients and states": (1 + states) * weights,
-    }
-    return row | {"total": sum(row.values())}
 
 
 def _versions(method: str, flying: int, stages: int) -> int:
@@ -98,6 +75,12 @@ def _versions(method: str, flying: int, stages: int) -> int:
     return flying if stashes else 1
 
 
-@cache
-def _most(method: str, stages: int, micro: int) -> list[int]:
-    return most_in_flight(schedule_for(method, stages, micro))
+def counting(pipeline: Pipeline, ledgers: Iterable[Ledger]) -> None:
+    """Let a ledger a module count what its graphs keep, without weights and buffers."""
+    for module, ledger in zip(pipeline, ledgers, strict=True):
+        vars(module)["forward"] = partial(_counted, module, ledger)
+
+
+def _counted(module: Span, ledger: Ledger, *given: Any) -> Any:
+    with ledger.recording(module.parameters(), module.buffers()):
+        return type(module).forward(module, *given)

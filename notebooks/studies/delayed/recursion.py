@@ -23,7 +23,6 @@ from torch import Tensor
 from alkit.base import tree
 from alkit.delayed.methods import Method, method_named
 from alkit.delayed.modules import Pipeline, Span
-from alkit.engine.optimizers import step_at
 
 Gradients = list[list[Tensor | None]]  # by module, then by parameter
 Watch = Callable[[int, Gradients, Gradients], None]  # batch, the method's, true backprop's
@@ -36,14 +35,13 @@ def recursion(
     method: str,
     *,
     seed: int = 0,
-    rate: Callable[[int], float] | None = None,
     watch: Watch | None = None,
 ) -> Tensor:
     """Train the modules in place on every batch; return the losses, float or double (batches,).
 
     Args:
         method: one without micro-batches and without `inplace`.
-        seed, rate: as in `Options`.
+        seed: as of `train_epoch`.
         watch: called for every batch with the gradients that the method applies and those of true
             backprop at the newest weights of all modules.
     Raises:
@@ -59,7 +57,7 @@ def recursion(
         loss, gradients = run.step(batch, tree.map_tensors(torch.clone, x), y)
         if watch is not None:
             watch(batch, gradients, run.true(batch, x, y))
-        run.apply(batch, gradients, rate)
+        run.apply(gradients)
         losses.append(loss)
     return torch.stack(losses).to(torch.promote_types(losses[0].dtype, torch.float32))
 
@@ -99,14 +97,14 @@ class _Recursion:
                 buffer.copy_(kept[name])
         return gradients
 
-    def apply(self, batch: int, gradients: Gradients, rate: Any) -> None:
+    def apply(self, gradients: Gradients) -> None:
         """Let every optimiser step, and keep the new versions."""
         for k, module in enumerate(self.pipeline):
             optimizer = self.pipeline.optimizers[k]
             for parameter, gradient in zip(module.parameters(), gradients[k], strict=True):
                 parameter.grad = gradient
             if optimizer is not None:
-                step_at(optimizer, 1.0 if rate is None else rate(self.first_batch + batch))
+                optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
             self.history[k].append(_weights(module))
 

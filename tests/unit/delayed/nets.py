@@ -6,7 +6,7 @@ from torch import nn
 
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
-from alkit.delayed.options import Options
+from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine.run import run_single
 from alkit.models.resnet_cifar import resnet_cifar
@@ -83,7 +83,7 @@ def same(one, other):
 
 def stepped_in_any_order(model, method, batches, chooser, micro=1, **options):
     """Train on one thread, where `chooser` says which of the ready tasks is next."""
-    chosen, own = method_named(method), Options(**options)
+    chosen, own = method_named(method), Settings(**options)
     stages = [ModuleStage(model, k, chosen, own, micro) for k in range(len(model))]
     schedule = schedule_for(method, len(model), micro)
     run_single(schedule, stages, batches, choose=chooser.randrange)

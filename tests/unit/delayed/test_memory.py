@@ -9,7 +9,7 @@ from alkit.delayed import Pipeline, even_cuts, train_epoch
 from alkit.engine.costs import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.profile import profile
-from studies.delayed.memory import memory
+from studies.delayed.memory import counting, memory
 
 MIB = 2**20
 
@@ -59,12 +59,15 @@ def _peaks(method, modules):
     torch.manual_seed(0)
     units = resnet_cifar(20)
     pipeline = Pipeline(units, F.cross_entropy, even_cuts(len(units), modules))
-    ledgers = [Ledger(module) for module in pipeline]
+    ledgers, given = [Ledger(module) for module in pipeline], [0] * modules
+    for at, module in enumerate(pipeline):
+        module.register_forward_pre_hook(lambda _, own, at=at: given.__setitem__(at, own[0].nbytes))
+    counting(pipeline, ledgers)
     y = torch.arange(SMALL) % 10
     batches = [(torch.randn(SMALL, 3, 32, 32), y) for _ in range(modules + 1)]
-    record = train_epoch(pipeline, batches, method, ledgers=ledgers)
+    record = train_epoch(pipeline, batches, method)
     assert not any(ledger.now for ledger in ledgers)
-    inputs = record.input_bytes if "fr" in method else [0] * modules
+    inputs = given if "fr" in method else [0] * modules
     return [
         SHARE * (ledger.peak + flights * held) / MIB
         for ledger, flights, held in zip(ledgers, record.flights, inputs, strict=True)

@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from alkit.delayed import train_epoch
 from alkit.engine.costs import Ledger
-from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
+from studies.delayed.memory import counting
+from tests.unit.delayed.nets import equal, mlp, outcome, pipeline, trained, vectors
 
 FLUSHED = ["gpipe", "1f1b", "zero_bubble"]
 
@@ -27,19 +29,11 @@ def test_a_forward_that_is_run_again_changes_nothing(method):
 
 def test_it_is_run_again_where_several_micro_batches_are_in_flight():
     def runs(method, micro):
-        calls = [0, 0]
-
-        def count(at):
-            def hook(*_):
-                calls[at] += 1
-
-            return hook
-
-        blocks = mlp(2)
+        calls, blocks = [], mlp(2)
         for at, block in enumerate(blocks):
-            block.register_forward_pre_hook(count(at))
+            block.register_forward_pre_hook(lambda *_, at=at: calls.append(at))
         trained(blocks, 2, vectors(1), method, micro=micro, recompute=True)
-        return calls
+        return [calls.count(0), calls.count(1)]
 
     assert runs("1f1b", 4) == [8, 4]  # the last module has one in flight
     assert runs("gpipe", 4) == [8, 8]
@@ -51,7 +45,9 @@ def test_graphs_of_one_micro_batch_are_kept_at_a_time():
         ledgers = [Ledger(), Ledger()]
         blocks = [nn.Sequential(*[nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(8)])]
         blocks += [nn.Linear(6, 3)]
-        trained(blocks, 2, vectors(2), "gpipe", micro=8, ledgers=ledgers, **own)
+        made = pipeline(blocks, 2)
+        counting(made, ledgers)
+        train_epoch(made, vectors(2), "gpipe", micro=8, **own)
         return ledgers[0].peak
 
     assert most(recompute=True) < 0.3 * most()

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 import alkit
+from alkit.delayed.methods import ORDERS
 from alkit.schedule.flushed import of_orders, one_f_one_b
-from alkit.schedule.torch_orders import to_csv
+from alkit.schedule.torch_orders import to_csv, torch_order
 from tests.helpers import on_ranks
 from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
@@ -28,24 +29,25 @@ def blocks():
 
 
 def record(executor, name, micro=4, **own):
-    options = {"schedule": name, "micro": micro} | own
-    return trained(blocks(), 4, vectors(6), "1f1b", executor, **options)
+    own |= {"micro": micro}
+    method = name if isinstance(name, str) and name in ORDERS else "1f1b"
+    own |= {} if name == method else {"schedule": name}
+    return trained(blocks(), 4, vectors(6), method, executor, **own)
 
 
 def run(executor, name, **own):
     return outcome(record(executor, name, **own))
 
 
-def two(executor, **own):
+def two(executor, method="looped_bfs", **own):
     """Return a run of two modules on two workers."""
-    options = {"schedule": "looped_bfs", "micro": 4} | own
-    return outcome(trained(blocks(), 2, vectors(6), "1f1b", executor, **options))
+    return outcome(trained(blocks(), 2, vectors(6), method, executor, micro=4, **own))
 
 
 def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
     plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=4))
     calls = {name: partial(run, name=name) for name in SHARED} | {"two": two}
-    calls["halves"] = partial(two, schedule="zero_bubble")
+    calls["halves"] = partial(two, method="zero_bubble")
     calls |= {name: partial(run, name=name) for name in NEIGHBOURS}  # four modules on two ranks
     ranks = on_ranks(calls, executor="ranks")
     for name in SHARED + NEIGHBOURS:
@@ -56,9 +58,9 @@ def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
     assert equal(run("single", "interleaved_1f1b"), plain)  # gradients add up alike there
     assert len(record("threads", "looped_bfs", workers=4).timeline.resources) == 4
     assert all(equal(found, two("single", workers=2)) for found in ranks["two"])  # a worker is one
-    halves = two("single", schedule="zero_bubble")
-    torch.testing.assert_close(halves, two("single", schedule="1f1b"), rtol=1e-5, atol=1e-7)
-    assert equal(two("threads", schedule="zero_bubble"), halves)
+    halves = two("single", method="zero_bubble")
+    torch.testing.assert_close(halves, two("single", method="1f1b"), rtol=1e-5, atol=1e-7)
+    assert equal(two("threads", method="zero_bubble"), halves)
     assert all(equal(found, halves) for found in ranks["halves"])
 
 
@@ -72,26 +74,27 @@ def test_a_file_and_a_schedule_are_run(tmp_path):
 
 def test_fit_cuts_as_the_schedule_asks(tmp_path):
     x = torch.randn(64, 6)
-    data, options = (x, x[:, :3].argmax(1)), {"method": "1f1b", "progress": False, "micro": 4}
-    made = alkit.fit(blocks(), data, workers=2, schedule="interleaved_1f1b", **options)
+    data, options = (x, x[:, :3].argmax(1)), {"progress": False, "micro": 4}
+    made = alkit.fit(blocks(), data, workers=2, method="interleaved_1f1b", **options)
     assert len(made.model) == 4
     assert len(made.timeline.resources) == 2
-    own = {"cuts": [2], "workers": 2, "schedule": "looped_bfs"}
+    own = {"cuts": [2], "workers": 2, "method": "looped_bfs"}
     assert len(alkit.fit(blocks(), data, **own, **options).timeline.resources) == 2
     (tmp_path / "three.csv").write_text(to_csv(one_f_one_b(3, 4)))
-    assert len(alkit.fit(blocks(), data, schedule=tmp_path / "three.csv", **options).model) == 3
+    options |= {"method": "1f1b", "schedule": tmp_path / "three.csv"}
+    assert len(alkit.fit(blocks(), data, **options).model) == 3
 
 
 @pytest.mark.parametrize(
     ("method", "given", "micro", "words"),
     [
-        ("pipedream", "looped_bfs", 1, "schedule= is for gpipe, 1f1b"),
-        ("1f1b", "fastest", 4, r"no schedule 'fastest': give gpipe, 1f1b, .* dualpipev, or a"),
+        ("pipedream", one_f_one_b(4, 4), 1, "schedule= is for gpipe, 1f1b"),
+        ("1f1b", "fastest", 4, r"schedule is 'fastest': give a Schedule or a .csv file"),
         ("1f1b", one_f_one_b(3, 4), 4, "has 3 stages and 4 micro-batches, and there are 4 modules"),
         ("1f1b", one_f_one_b(4, 4), 2, "has 4 stages and 4 micro-batches, .* and 2 micro-batches"),
-        ("1f1b", "zbv", 0, "micro is 0"),
+        ("zbv", None, 0, "micro is 0"),
         ("dualpipev", None, 3, "dualpipev with 4 stages, 2 workers and 3 micro-batches: "),
-        ("1f1b", "interleaved_1f1b", 5, "interleaved_1f1b with 4 stages"),
+        ("interleaved_1f1b", None, 5, "interleaved_1f1b with 4 stages"),
     ],
 )
 def test_what_does_not_fit_is_refused(method, given, micro, words):
@@ -100,8 +103,10 @@ def test_what_does_not_fit_is_refused(method, given, micro, words):
 
 
 def test_workers_that_a_file_does_not_have_are_refused():
-    with pytest.raises(ValueError, match="has 4 workers, and workers is 2"):
-        run("threads", one_f_one_b(4, 4), workers=2)
+    with pytest.raises(ValueError, match="looped_bfs has 2 workers for 4 stages: free workers"):
+        run("threads", torch_order("looped_bfs", 4, 2, 4), workers=3)
+    shared = run("threads", one_f_one_b(4, 4), workers=2)  # free ones, as of a method's own order
+    assert equal(shared, run("single", "1f1b"))
 
 
 def test_an_order_that_would_wait_for_ever_is_refused_before_the_first_step():

@@ -22,14 +22,13 @@ from alkit.schedule.task import (
     al_fm,
     al_m,
     al_pipeline,
-    bp,
     free_workers,
 )
 from alkit.split.schedule import split
 
 PRIME, BATCHES = 2**31 - 1, 7
 SCHEDULES = {
-    "bp": bp(),
+    "bp": block_by_block(1),
     "block_by_block": block_by_block(3),
     "al": al(3),
     "al_m": al_m(3),

@@ -199,6 +199,14 @@ def test_what_a_graph_would_lose_is_no_graph(what):
     alkit.fit(network, data, method="bp", batch_size=8, progress=False)
 
 
+def test_no_gradient_is_told_from_one_of_zeros():
+    """Below a head of zeros all gradients are zero, but a part that has none is not trained."""
+    network, data = Beside("no_grad"), (torch.randn(16, 8), torch.arange(16) % 3)
+    nn.init.zeros_(network.l3.weight)
+    with pytest.raises(NotTraced, match=WRITES["no_grad"]):
+        alkit.fit(network, data, method="seq", progress=False)
+
+
 def test_a_buffer_that_a_forward_adds_to_in_place_is_the_network_s():
     class Counts(Layers):
         def __init__(self):

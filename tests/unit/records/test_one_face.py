@@ -93,7 +93,8 @@ def test_the_same_bits_as_the_methods_own_calls():
 
 def test_a_schedule_moves_the_rates_of_delayed_gradients():
     sgd = partial(torch.optim.SGD, lr=0.1)
-    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], sgd, rates=[1.0, 0.5])
+    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], sgd)
+    pipeline.optimizers[1].param_groups[0]["lr"] = 0.05
     asked = {
         "epochs": 3,
         "scheduler": partial(ExponentialLR, gamma=0.5),
@@ -128,8 +129,8 @@ def test_nothing_is_ignored(asked, message):
 
 def test_models_of_their_own_refuse_what_they_have_and_data_what_can_t_be_read():
     pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1])
-    with pytest.raises(TypeError, match="rates= are for blocks: the pipeline has its own"):
-        alkit.fit(pipeline, tensors(), rates=[1.0, 0.5], progress=False)
+    with pytest.raises(TypeError, match="cuts= is for blocks: the pipeline has its own"):
+        alkit.fit(pipeline, tensors(), cuts=[1], progress=False)
     part = Part(images().x.float(), images().y, 10)
     with pytest.raises(ValueError, match="workers is 3, which elastic can't take: with ranks"):
         alkit.fit(make_vit().float(), part, ranks=2, workers=3, progress=False)

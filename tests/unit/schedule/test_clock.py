@@ -55,21 +55,6 @@ def test_pipeline_against_its_recurrence(seed):
     assert timeline.span_s == pytest.approx(max(free))
 
 
-@pytest.mark.parametrize(
-    ("layers", "sequential", "fm", "pipeline"), [(4, 13.2, 6.3, 3.3), (12, 39.6, 14.3, 3.3)]
-)
-def test_uniform_layers(layers, sequential, fm, pipeline):
-    seconds = {"forward": 1.0, "backward": 2.0, "update": 0.3}
-    steps = [
-        simulate(mode(layers), lambda task: seconds[task.kind], 40).step_s
-        for mode in (al, al_fm, al_pipeline)
-    ]
-    assert steps == pytest.approx([sequential, fm, pipeline])
-    # fill: the forwards below the last layer
-    whole = simulate(al_pipeline(layers), lambda task: seconds[task.kind], 40).span_s
-    assert whole == pytest.approx((layers - 1) * 1.0 + 40 * 3.3)
-
-
 def test_cores_bound_what_runs_at_once():
     timeline = simulate(al_fm(4), lambda task: 1.0, 5, cores=2)
     for at in range(int(timeline.span_s)):
@@ -104,7 +89,6 @@ def test_figures_of_a_timeline():
     assert timeline.batch_ends_s == (3.0, 4.0)
     assert (timeline.step_s, timeline.steady_s) == (1.0, 2.0)
     assert timeline.task_s() == {("forward", 0): 1.0}
-    assert simulate(al_pipeline(2), lambda task: 1.0 + task.stage, 3).stage_s() == [3.0, 6.0]
     empty = Timeline.of([], ("a", "b"))
     assert empty.span_s == empty.bubble == empty.step_s == empty.steady_s == 0
     joined = Timeline.joined([timeline, timeline])

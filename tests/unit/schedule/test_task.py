@@ -18,14 +18,13 @@ from alkit.schedule.task import (
     al_fm,
     al_m,
     al_pipeline,
-    bp,
     free_workers,
 )
 from alkit.schedule.urgency import WorkLeft
 from alkit.schedule.validate import validate
 
 ALL = [
-    bp(),
+    block_by_block(1),
     *(al(n) for n in (1, 3)),
     *(mode(n) for mode in (al_m, al_fm, al_pipeline) for n in (1, 2, 6)),
     *(mode(5, workers) for mode in (al_m, al_fm) for workers in (2, 3, 6)),
@@ -92,14 +91,19 @@ BACKWARD, LAST = Task("backward", 1, 1), Task("forward", 2, 1)
 @pytest.mark.parametrize(
     ("task", "kind", "other", "message"),
     [
-        (BACKWARD, "data", Task("update", 1, 1), "which is no data edge: it"),  # of its own stage
-        (BACKWARD, "order", Task("forward", 0, 1), "which is no order edge: it"),  # of another's
-        (BACKWARD, "weights", Task("update", 0, 0), "which is no weights edge: it"),
+        (BACKWARD, "data", Task("update", 1, 1), "which is no data edge: give"),  # of its own stage
+        (BACKWARD, "order", Task("forward", 0, 1), "which is no order edge: give"),  # of another's
+        (BACKWARD, "weights", Task("update", 0, 0), "which is no weights edge: give"),
         # takes nothing that a forward of stage 1 makes
-        (BACKWARD, "room", Task("forward", 2, 0), "which is no room edge: it"),
-        (LAST, "weights", Task("update", 2, 1), "which is no weights edge: it"),  # of its own batch
+        (BACKWARD, "room", Task("forward", 2, 0), "which is no room edge: give"),
+        (
+            LAST,
+            "weights",
+            Task("update", 2, 1),
+            "which is no weights edge: give",
+        ),  # of its own batch
         (LAST, "data", Task("forward", 0, 1), "two data edges"),
-        (LAST, "hope", Task("forward", 0, 1), "which is no hope edge: data, order"),
+        (LAST, "hope", Task("forward", 0, 1), "which is no hope edge: give data, order"),
     ],
 )
 def test_an_edge_is_what_it_is_called(task, kind, other, message):
@@ -200,6 +204,6 @@ def test_an_order_that_looks_ahead_is_refused_and_not_run_for_ever():
         for batch in sorted(batches):
             yield from (Task(kind, 0, batch) for kind in ("forward", "backward", "update"))
 
-    own = replace(bp(), order=order)
+    own = replace(al(1), order=order)
     with pytest.raises(ScheduleError, match="order of lane 0 looks ahead: it takes .* numbers"):
         validate(own)

@@ -129,22 +129,10 @@ def test_own_orders_are_torch_s():
         for made, kind in ((gpipe, theirs.ScheduleGPipe), (one_f_one_b, theirs.Schedule1F1B)):
             order = kind(stub, micro).pipeline_order
             rows = to_csv(made(stages, micro)).splitlines()
-            for worker in range(stages - (made is one_f_one_b)):  # see below
+            # torch's text of 1F1B is off by one on its last rank
+            for worker in range(stages - (made is one_f_one_b)):
                 own = [str(each) for each in order[worker] if each and each.is_compute_op]
                 assert rows[worker] == ",".join(own)
-
-
-def test_torch_s_own_1f1b_file_is_off_by_one_on_its_last_rank_and_refused(tmp_path):
-    """Its runtime runs the right order; the one that it writes begins at micro-batch 1 there."""
-    kind = theirs.Schedule1F1B
-    own = kind.__new__(kind)
-    own._num_stages, own._n_microbatches, own.pp_group_size, own.rank = 2, 4, 2, 0
-    order = own._get_pipeline_order()
-    assert order is not None
-    rows = [",".join("" if a is None else str(a) for a in order[rank]) for rank in range(2)]
-    (tmp_path / "theirs.csv").write_text("\n".join(rows))
-    with pytest.raises(ScheduleError, match="stage 1 needs a forward and a backward of"):
-        read_csv(tmp_path / "theirs.csv")
 
 
 def test_sizes_that_don_t_fit_are_refused():
