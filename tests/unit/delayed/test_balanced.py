@@ -70,6 +70,7 @@ def test_a_saved_network_says_the_cuts(tmp_path):
 
 REFUSED = [
     ({"cuts": "even"}, "cuts is 'even': give block numbers, or 'balanced'"),
+    ({"cuts": "balanced", "method": "al_pipeline"}, "give a list of layer numbers"),
     ({"cuts": "balanced", "checkpoint": "run.pt"}, "needs the cuts that it had"),
 ]
 
