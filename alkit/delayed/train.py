@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from alkit.base import tree
 from alkit.base.arguments import changed
 from alkit.data.pairs import as_pair
@@ -35,19 +33,15 @@ from alkit.schedule.timeline import Timeline
 
 @dataclass(frozen=True, repr=False)
 class Trained(trainer.Trained):
-    """What an epoch left behind.
+    """What an epoch left behind: a loss a batch, at the weights that the last module had then.
 
     Attributes:
-        losses: float or double (batches,), each at the weights that the last module had then.
-        seconds: wall time, loading included.
+        samples: seen.
         flights: for each module, the most batches (micro-batches) that were in flight.
         versions: for each module, the most versions of its weights right after an update.
     """
 
-    losses: Tensor
-    timeline: Timeline
     samples: int
-    seconds: float
     pipeline: Pipeline
     flights: tuple[int, ...]
     versions: tuple[int, ...]

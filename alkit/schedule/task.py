@@ -106,10 +106,6 @@ class Schedule:
         """Return the tasks that take what `task` makes: those with a data edge from it."""
         return tuple(Task(k, s, task.batch, m) for k, s, m in self._takers.get(task.place, ()))
 
-    def owner(self, task: Task) -> int | None:
-        """Return the worker that runs a task; None if any free worker may."""
-        return None if self.free else self.lane(task)
-
     def lane(self, task: Task) -> int:
         """Return the lane that `task` stands in."""
         return self._lanes[task.place]

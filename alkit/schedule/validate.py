@@ -23,21 +23,13 @@ class Report:
     """What `validate` found.
 
     Attributes:
-        tasks: how many were checked.
         queues: by (kind, stage) of a task and of what takes its output, the most outputs that can
             wait there; as many as were checked where nothing bounds them.
         staleness: for each stage, the most updates that a forward misses.
     """
 
-    tasks: int
     queues: dict[tuple[str, int, str, int], int]
     staleness: tuple[int, ...]
-
-    @property
-    def capacity(self) -> tuple[int, ...]:
-        """For each stage but the last, the most outputs that can wait for the next stage."""
-        stages = range(len(self.staleness) - 1)
-        return tuple(self.queues["forward", k, "forward", k + 1] for k in stages)
 
 
 def validate(schedule: Schedule, batches: int | None = None) -> Report:
@@ -61,7 +53,7 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
         raise ScheduleError(
             f"{schedule.name} promises staleness {schedule.staleness} and has {staleness}"
         )
-    return Report(len(ancestors.masks), _queues(schedule, ancestors), staleness)
+    return Report(_queues(schedule, ancestors), staleness)
 
 
 class Ancestors:

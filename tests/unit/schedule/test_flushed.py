@@ -38,7 +38,7 @@ def test_neighbours_share_as_one_did(make, workers, stages):
     """Twice the stages on as many workers, and half the seconds each: as long as before."""
     shared = shared_by_neighbours(make(workers, 4), stages)
     assert set(validate(shared, 3).staleness) == {0}
-    owners = [shared.owner(Task("update", stage, 0)) for stage in range(stages)]
+    owners = [shared.lane(Task("update", stage, 0)) for stage in range(stages)]
     assert owners == sorted(owners)
     assert {*owners} == {*range(workers)}
     twice = shared_by_neighbours(make(workers, 4), 2 * workers)
