@@ -1,7 +1,6 @@
 """What blocks cost, measured: seconds and bytes of each; and cuts into groups of equal cost.
 
-Seconds are medians after warm-up, of copies, so nothing is trained. Neighbours share caches and
-memory bandwidth; with `busy` the other cores do the same work meanwhile.
+Seconds are medians after warm-up, of copies, so nothing is trained.
 """
 
 import copy
@@ -29,10 +28,9 @@ from alkit.schedule.task import Schedule
 
 @dataclass(frozen=True)
 class BlockCost:
-    """What a block, or an AL layer, costs.
+    """What a batch costs in a block, or an AL layer.
 
     Attributes:
-        forward_s, backward_s, update_s: seconds per batch.
         output_bytes: handed to the next block; back-propagated gradients are as large.
         saved_bytes: kept from forward to backward.
         parameter_bytes: without gradients and optimiser states.
@@ -54,8 +52,7 @@ class BlockCost:
 def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
     """Return the cuts that make the dearest of `groups` neighbouring groups as cheap as can be.
 
-    Returns:
-        The first block of every group but the first; groups are never empty.
+    A cut is the first block of a group but the first; no group is empty.
     """
     if not 1 <= groups <= len(costs):
         raise ValueError(f"{groups} groups for {len(costs)} blocks: give 1 to {len(costs)}")
@@ -63,7 +60,7 @@ def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
 
     @cache
     def best(end: int, groups: int) -> tuple[float, tuple[int, ...]]:
-        """Return, of the first blocks up to `end`, the cost of the dearest group, and the cuts."""
+        # of the first blocks up to `end`: the cost of the dearest group, and the cuts
         if groups == 1:
             return total[end], ()
         before = ((cut, *best(cut, groups - 1)) for cut in range(groups - 1, end))
@@ -76,19 +73,12 @@ def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
 class Ledger:
     """The bytes that autograd keeps for the backward, exactly, on any device, from any thread.
 
-    A storage counts once, however often it is saved, until autograd lets it go. Parameters are not
-    counted: they are there anyway. What an operator keeps inside itself (the workspace of a fused
-    LSTM) is not seen.
+    A storage counts once, however often it is saved, until autograd lets it go. Parameters and
+    buffers of `model` don't count. What an operator keeps inside itself is not seen.
 
     Attributes:
         now: bytes that are kept at present.
         peak: the most that were ever kept.
-
-    Example:
-        ledger = Ledger(model)
-        with ledger.recording():
-            loss = model(x).sum()
-        ledger.now, ledger.peak
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
@@ -100,11 +90,7 @@ class Ledger:
 
     @contextmanager
     def recording(self, *own: Iterable[Tensor]) -> Iterator[None]:
-        """Count what the forwards of the calling thread save in this block.
-
-        Args:
-            own: tensors that are not to be counted, such as a version of the weights.
-        """
+        """Count what forwards of the calling thread save in this block, but for `own` tensors."""
         addresses = self._own | {_storage(tensor)[0] for tensors in own for tensor in tensors}
 
         def pack(tensor: Tensor) -> Tensor | _Kept:
@@ -149,7 +135,7 @@ def _storage(tensor: Tensor) -> tuple[int, int]:
 
 
 class Row(NamedTuple):
-    """Blocks, whose parameters are counted; stages that run them; a schedule, one by one."""
+    """Blocks, the stages that run them, and a schedule of one stage after the other."""
 
     blocks: Sequence[nn.Module]
     stages: Sequence[Stage]
@@ -167,14 +153,11 @@ def backprop_row(
         loss: of (output of the last block, y).
         optimizer: called as `optimizer(parameters, lr=0.0)` for every block that has some.
     """
-    own = copy.deepcopy(list(blocks))
-
-    def stage(block: nn.Module, is_last: bool) -> BlockStage:
+    own, stages = copy.deepcopy(list(blocks)), list[BlockStage]()
+    for block in own:
         trained = [parameter for parameter in block.parameters() if parameter.requires_grad]
-        stepped = optimizer(trained, lr=0.0) if trained else None
-        return BlockStage(block, stepped, loss if is_last else None)
-
-    stages = [stage(block, index == len(own) - 1) for index, block in enumerate(own)]
+        stages.append(BlockStage(block, optimizer(trained, lr=0.0) if trained else None))
+    stages[-1].loss = loss
     return Row(own, stages, block_by_block(len(own)))
 
 
@@ -193,7 +176,6 @@ def profile_rows(
         make: gives a new row; called once for each core at work.
         batches: a few of equal shape, as the first stage takes them. The first `warmup` are not
             timed, nor, with busy neighbours, the last one, when a neighbour may have ended.
-        threads: operator threads.
         busy: cores at work meanwhile, this one included.
     Raises:
         ValueError: too few batches.
@@ -201,10 +183,8 @@ def profile_rows(
     batches = list(batches)
     last = len(batches) - (2 if busy > 1 else 1)
     if last < warmup:
-        raise ValueError(
-            f"{len(batches)} batches leave none to time after {warmup} of warm-up: give"
-            f" {len(batches) + warmup - last} or more"
-        )
+        least = len(batches) + warmup - last
+        raise ValueError(f"{len(batches)} batches leave none to time: give {least} or more")
     rows = [make() for _ in range(busy)]
     with ThreadPoolExecutor(busy) as pool:
         shown = tqdm(batches, desc="profiling blocks", disable=not progress, leave=False)
@@ -227,9 +207,5 @@ def _sizes(row: Row, payload: Any) -> Iterator[tuple[int, int, int]]:
         ledger = Ledger(block)
         with ledger.recording(), torch.enable_grad():
             payload = stage.forward(payload, 0, 0)
-        handed_on = _bytes(payload[0] if payload else ())
-        yield handed_on, ledger.now, _bytes(list(block.parameters()))
-
-
-def _bytes(payload: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tree.tensors(payload))
+        handed_on = sum(each.nbytes for each in tree.tensors(payload[0] if payload else ()))
+        yield handed_on, ledger.now, sum(each.nbytes for each in block.parameters())
