@@ -16,7 +16,7 @@ from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import Ledger, balanced_cuts
 from alkit.engine.device import cores, synchronize
 from alkit.engine.group import Group
-from alkit.engine.ranks import merged, owners, run_ranks
+from alkit.engine.ranks import owners, run_ranks
 from alkit.engine.run import execute
 from alkit.schedule import task as schedules
 from alkit.schedule.task import Schedule
@@ -96,7 +96,8 @@ def train_epoch(
     group, run = Group(executor), Epoch(model, seed, ledgers, compile)
     start_s, layers, stream = time.perf_counter(), len(run.stages), run.counted(batches)
     if executor == "ranks":
-        group.check_size(workers=workers)
+        if workers not in (None, group.ranks):
+            raise ValueError(f"workers is {workers} and ranks {group.ranks}: a worker is a rank")
         if cuts is None:
             cuts = balanced_cuts([1.0] * layers, min(group.ranks, layers))
         schedule = schedules.al_pipeline(layers, cuts, capacity)
@@ -141,7 +142,7 @@ def _on_ranks(
     """Run this rank's part, then give every rank what the others have trained."""
     timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
     group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
-    return merged(timeline)
+    return timeline
 
 
 def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
