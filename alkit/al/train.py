@@ -81,7 +81,7 @@ def train_epoch(
         ledgers: count the bytes that the forwards keep for their backwards, one a layer.
         executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
             and batches (see `alkit.launch`); all ranks end with all that was trained.
-        compile: "steps" compiles each layer's forward, backward and update as one call without the
+        compile: "steps" compiles each layer's forward and backward as one call without the
             interpreter's lock (`alkit.engine.compiled`); of backprop all of it. Bits are equal in
             all modes that run so. A layer that draws random numbers runs as it is.
     Raises:
@@ -172,7 +172,7 @@ def _check(mode: str, cuts: Any, executor: str, ledgers: Any, compile: Compile) 
         raise ValueError(f"cuts and ranks are for al_pipeline and local_pipeline, not for {mode}")
     if compile and (mode in ("al_m", "al_fm") or ledgers is not None):
         why = f"{mode} runs forwards apart" if ledgers is None else "ledgers find nothing kept"
-        raise ValueError(f"compile is {compile!r}, which joins a layer's whole step, and {why}")
+        raise ValueError(f"compile is {compile!r}, which joins forward and backward, and {why}")
 
 
 def check_method(model: ALModel | BPModel, method: str) -> None:
