@@ -5,6 +5,7 @@ Seconds are medians after warm-up, of copies, so nothing is trained.
 
 import copy
 import threading
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -93,19 +94,21 @@ class Ledger:
         """Count what forwards of the calling thread save in this block, but for `own` tensors."""
         addresses = self._own | {_storage(tensor)[0] for tensors in own for tensor in tensors}
 
-        def pack(tensor: Tensor) -> Tensor | _Kept:
+        def pack(tensor: Tensor) -> Tensor:
             address, size = _storage(tensor)
-            return tensor if not size or address in addresses else _Kept(self, tensor)
+            if not size or address in addresses:
+                return tensor
+            # an output that is saved would otherwise hold the node that holds it
+            kept = tensor.detach()
+            self._count(address, size, 1)
+            weakref.finalize(kept, self._count, address, size, -1)  # when autograd drops it
+            return kept
 
-        def unpack(kept: Tensor | _Kept) -> Tensor:
-            return kept.tensor if isinstance(kept, _Kept) else kept
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
             yield
 
-    def count(self, tensor: Tensor, change: int) -> None:
-        """Note one more, or one less, saved tensor."""
-        address, size = _storage(tensor)
+    def _count(self, address: int, size: int, change: int) -> None:
+        """Note one more, or one less, saved tensor of a storage."""
         with self._lock:
             before = self._holders[address]
             self._holders[address] += change
@@ -114,18 +117,6 @@ class Ledger:
                 self.peak = max(self.peak, self.now)
             if not self._holders[address]:
                 del self._holders[address]
-
-
-class _Kept:
-    """A saved tensor; it leaves the ledger when autograd drops it."""
-
-    def __init__(self, ledger: Ledger, tensor: Tensor) -> None:
-        # an output that is saved would otherwise hold the node that holds it
-        self.ledger, self.tensor = ledger, tensor.detach()
-        ledger.count(self.tensor, 1)
-
-    def __del__(self) -> None:
-        self.ledger.count(self.tensor, -1)
 
 
 def _storage(tensor: Tensor) -> tuple[int, int]:
