@@ -6,7 +6,7 @@
 
 A rank fails by raising, by dying, or by a task of the engine that takes longer than `patience_s`:
 then it ends with the tracebacks of all its threads. The others are stopped. If the caller dies, its
-ranks end themselves. Python's fork server imports torch once, and a rank is forked from it.
+ranks end. Python's fork server imports torch once, and a rank is forked from it.
 """
 
 import faulthandler
@@ -21,6 +21,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -94,8 +95,6 @@ class RankFailed(RuntimeError):
     """A rank raised, died or hung.
 
     Attributes:
-        rank: which one.
-        reason: "raised ...", "died of SIGKILL", "hung: ...".
         details: its traceback, or the last lines that it printed.
     """
 
@@ -132,7 +131,7 @@ def launch(
     own["GLOO_SOCKET_IFNAME"] = LOOPBACK
     setup = {"ranks": ranks, "threads": threads, "backend": backend, "environment": own}
     # with the caller's autocast and defaults
-    task = cloudpickle.dumps((CallerState.here().run, (function, *arguments)))
+    task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
         crew: list[_Child] = []
         try:
@@ -220,8 +219,8 @@ def _first_fault(crew: Sequence[_Child]) -> RankFailed:
     while time.monotonic() < until_s and all(not c.fault or c.secondary for c in crew):
         _read(crew, 0.1)
     faults = [(child.secondary, child.rank, child.fault) for child in crew if child.fault]
-    _, rank, (reason, details) = min(faults)
-    return RankFailed(rank, reason, details)
+    _, rank, fault = min(faults)
+    return RankFailed(rank, *fault)
 
 
 def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
@@ -237,8 +236,7 @@ def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
     threading.Thread(target=_end_with_caller, daemon=True).start()
     try:
         _join(setup)
-        function, arguments = cloudpickle.loads(task)
-        result, fault = cloudpickle.dumps(function(*arguments)), None
+        result, fault = cloudpickle.dumps(cloudpickle.loads(task)()), None
     except BaseException as error:  # whatever it is, the caller raises it
         result, fault = b"", (f"raised {type(error).__name__}: {error}", traceback.format_exc())
     sys.stdout.flush()

@@ -37,9 +37,8 @@ def owners(schedule: Schedule) -> list[int]:
     """
     found: dict[int, set[int]] = {}
     for kind, stage, micro in schedule.places:
-        owner = schedule.owner(Task(kind, stage, 0, micro))
-        found.setdefault(stage, set()).update(() if owner is None else (owner,))
-    if any(len(workers) != 1 for workers in found.values()):
+        found.setdefault(stage, set()).add(schedule.lane(Task(kind, stage, 0, micro)))
+    if schedule.free or any(len(workers) != 1 for workers in found.values()):
         raise ValueError(
             f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline"
             " with cuts, or threads"

@@ -1,17 +1,14 @@
-"""What executors run: a stage, one task of it; a graph between two cuts; a block as a stage."""
+"""What executors run: a stage; a graph between two cuts; a block as a stage."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import record_function
 
 from alkit.base import tree
 from alkit.engine.device import device_of, place
-from alkit.schedule.task import Task
 
 Gradients = list[Tensor | None]
 
@@ -30,23 +27,6 @@ class Stage(Protocol):
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimisers."""
-
-
-def run_task(stages: Sequence[Stage], task: Task, payload: Any, where: str) -> Any:
-    """Run a task; an error is noted with `where`, and torch's profiler sees the task as a range.
-
-    The profiler follows the calling thread; `profile_all_threads=True` in an experimental config
-    (`torch._C._profiler._ExperimentalConfig`) has it follow workers as well.
-    """
-    # a range takes microseconds, also when nobody looks
-    profiled = torch.autograd.profiler._is_profiler_enabled
-    seen = record_function(f"alkit {task.kind} {task.stage}") if profiled else nullcontext()
-    try:
-        with seen:
-            return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
-    except BaseException as error:
-        error.add_note(f"alkit: in {task} ({where})")
-        raise
 
 
 class Inputs:
