@@ -6,7 +6,7 @@ as it is   F B U   three tasks, a hundred operators
 compiled   F . U   one call, after which the backward has nothing left to do
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -158,22 +158,20 @@ class WholeStage(PartStage):
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
         """Do what the stage's forward does, and if it is compiled the backward as well."""
+        if self.step.why:
+            return super().forward(payload, batch, micro)
         x, y, *others = place(payload, self.part)
         once_a_sample = not isinstance(y, Codes)
-        if isinstance(self.part, AL):
-            x, y = self.part.taken(x, y)
-        else:
-            y = payload[-1]
-        found = None if self.step.why else self.step(x, y)
+        x, y = self.part.taken(x, y) if isinstance(self.part, AL) else (x, payload[-1])
+        found = self.step(x, y)
         self.done = found is not None
         if found is None:
             return super().forward(payload, batch, micro)
-        losses, handed_on = found
-        self.epoch.by_stage[self.index].note(losses)
+        self.epoch.by_stage[self.index].note(found[0])
         if isinstance(self.part, BPModel):
             return None
-        self.part.learned(losses[0], losses[1])
-        s, t = handed_on
+        self.part.learned(*found[0])
+        s, t = found[1]
         return s, t.gathered() if once_a_sample and isinstance(t, Codes) else t, *others
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
@@ -192,13 +190,16 @@ def _compared(blocks: nn.ModuleList, loss_fn: Any, x: Any, y: Tensor) -> Any:
 
 
 def _step_of(part: AL | BPModel) -> Step:
-    """Return a part's compiled step, the one of the epoch before if there is one."""
-    if part not in _STEPS and isinstance(part, AL):
-        _STEPS[part] = Step(partial(both, coupled=part.coupled), [part.enc, part.ae])
-    elif part not in _STEPS:
-        _STEPS[part] = Step(_compared, [part.blocks, part.loss_fn])
-    held = _STEPS[part]
-    held.begin()
+    """Return a part's compiled step, the one of the epoch before if it stands."""
+    function: Callable[..., Any] = _compared
+    parts: list[Any] = []
+    if isinstance(part, AL):
+        function, parts = partial(both, coupled=part.coupled), [part.enc, part.ae]
+    else:
+        parts = [part.blocks, part.loss_fn]
+    held = _STEPS.get(part)
+    if held is None or not held.stands(parts):
+        held = _STEPS[part] = Step(function, parts)
     if type(part).forward not in (AL.forward, BPModel.forward):
         held.why = f"{type(part).__name__} has a forward of its own"
     return held

@@ -4,12 +4,7 @@
     compiled   lock | f, b, losses and backward, in C++                    | lock | Adam
 
 Between an eager step's operators the interpreter's lock is taken, so threads with small operators
-wait for each other; a compiled call holds none (Inductor's C++ wrapper). A part that can't be
-compiled runs as it is, and `Step.why` says why. Optimisers step as they are.
-
-torch keeps what it compiles by the code object of a function, eight versions at most, and tells
-them apart by guards. Two threads in functions of one code object ran each other's code. So each
-step has a code object of its own.
+wait for each other; a compiled call holds none (Inductor's C++ wrapper).
 """
 
 import copy
@@ -18,6 +13,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from operator import is_
 from typing import Any, Literal
 
 import torch
@@ -71,11 +67,11 @@ class Step:
         self.places: list[int] = []
         self.seen = set[Any]()  # kinds of inputs in this epoch: the compiler looks at others
 
-    def begin(self) -> None:
-        """Begin an epoch: what has moved, or was replaced, is compiled anew."""
+    def stands(self, parts: Sequence[Any]) -> bool:
+        """Say whether these are its parts, and where they were; a new epoch begins."""
         self.seen.clear()
-        if self.places != self._places():
-            self.function = None
+        same = all(map(is_, parts, self.losses.parts))
+        return same and (not self.function or self.places == self._places())
 
     def __call__(self, *inputs: Any) -> tuple[Tensor, Any] | None:
         """Leave gradients; return the losses (L,) and what is handed on, None if it can't."""
@@ -88,12 +84,9 @@ class Step:
             kinds = (*kind, torch.get_num_threads())
             with torch.no_grad(), nullcontext() if kinds in self.seen else compiling():
                 found: tuple[Tensor, Any] = self.function(*self.own, inputs)
-        except NotCompiled as reason:
-            self.why = str(reason)
-            return None
-        except (TorchDynamoException, InductorError) as error:
-            words = (str(error).strip() or type(error).__name__).splitlines()
-            self.why = f"torch.compile can't take it: {words[0]}"
+        except (NotCompiled, TorchDynamoException, InductorError) as error:
+            said = "" if isinstance(error, NotCompiled) else "torch.compile can't take it: "
+            self.why = said + (str(error).strip() or type(error).__name__).splitlines()[0]
             return None
         self.seen.add(kinds)
         self.losses.zero_grad(set_to_none=True)
@@ -149,16 +142,19 @@ def _reached(losses: nn.Module, inputs: Any) -> set[str]:
 
 
 def without_lock(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function of tensors as a call that holds no interpreter's lock."""
+    """Compile a function of tensors as a call that holds no interpreter's lock.
+
+    torch keeps what it compiles by a function's code object, eight versions at most. Two threads in
+    functions of one code object ran each other's code, so each function gets its own.
+    """
     assert isinstance(function, types.FunctionType)
     code, closure = function.__code__.replace(), function.__closure__
     own = types.FunctionType(code, function.__globals__, closure=closure)
     compiled = torch.compile(own, fullgraph=True, dynamic=False, options={"cpp_wrapper": True})
 
     def call(*given: Any) -> Any:
-        # With `fullgraph` a call counts the compiled frames that it met, in one number for the
-        # process: beside others it may read 0 and raise, after its step. Where the count runs
-        # already, nothing is checked; so it is running from here on.
+        # With `fullgraph` a call counts its compiled frames, in one number for the process: beside
+        # others it may read 0 and raise, after its step. A count that runs already isn't checked.
         getattr(torch._C._dynamo.eval_frame, "set_fullgraph_compiled_frame_count", int)(0)
         return compiled(*given)
 
