@@ -14,7 +14,7 @@ from alkit.al.stages import Epoch, WholeStage, optimizers_of, updating
 from alkit.base.arguments import Brief, check_whole
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import Ledger, balanced_cuts
-from alkit.engine.device import cores, synchronize
+from alkit.engine.device import cores
 from alkit.engine.group import Group
 from alkit.engine.ranks import owners, run_ranks
 from alkit.engine.run import execute
@@ -107,7 +107,6 @@ def train_epoch(
             workers = workers or max(1, cores() // threads)
         schedule = schedule_for(mode, layers, workers, cuts, capacity)
         timeline = execute(schedule, run.stages, stream, threads=threads)
-    synchronize(model)
     model.batches_trained.fill_(run.first_batch + run.batches)
     seconds = time.perf_counter() - start_s
     why = tuple(each.step.why for each in run.stages if isinstance(each, WholeStage))

@@ -23,7 +23,6 @@ from alkit.delayed.schedules import (
     schedule_for,
 )
 from alkit.delayed.stage import ModuleStage
-from alkit.engine.device import synchronize
 from alkit.engine.group import Group
 from alkit.engine.ranks import owners, run_ranks
 from alkit.engine.reduction import check_reduction
@@ -116,7 +115,6 @@ def train_epoch(
     stages = _stages(pipeline, chosen, options, ran)
     feed, start_s = _Feed(batches), time.perf_counter()
     timeline = RUNS[executor](ran, stages, feed, threads=threads)
-    synchronize(pipeline)
     losses = stages[-1].losses.rows().squeeze(1)
     pipeline.batches_trained += feed.batches
     return Trained(

@@ -147,7 +147,7 @@ def place(x: Any, module: nn.Module) -> Any:
 
 
 def beside(loss: Any, module: nn.Module) -> None:
-    """Move a loss that is a module to where the last parameter of a network is."""
+    """Move a loss that is a module to where a network's last parameter is."""
     if isinstance(loss, nn.Module):
         loss.to([None, *(each.device for each in module.parameters())][-1])
 
@@ -160,9 +160,3 @@ def tensors_at(loss: Any) -> torch.device | None:
     if isinstance(loss, nn.Module):
         held += [*loss.parameters(), *loss.buffers()]
     return next((each.device for each in held if isinstance(each, Tensor)), None)
-
-
-def synchronize(model: nn.Module) -> None:
-    """Wait until every accelerator that holds a part of `model` has finished its work."""
-    for device in {each.device for each in model.parameters()} - {torch.device("cpu")}:
-        torch.accelerator.synchronize(device)
