@@ -96,9 +96,10 @@ class Receiver:
         self.due = set[tuple[int, int]]()  # it isn't known yet how much of them will fit
         self.sizes, self.skeletons = dict[tuple[int, int], int](), dict[int, Any]()
 
-    def ask(self, place: int, batch: int) -> None:
-        """Ask for a message, as soon as it is known how much of it will fit."""
-        fits = self.sizes.pop((place, batch - self.lag), ALIGNED if batch < self.lag else None)
+    def ask(self, place: int, batch: int, *, empty: bool = False) -> None:
+        """Ask for a message, as soon as it is known how much of it will fit; an empty one fits."""
+        small = ALIGNED if empty or batch < self.lag else None
+        fits = self.sizes.pop((place, batch - self.lag), small)
         if fits is None:
             self.due.add((place, batch))
             return

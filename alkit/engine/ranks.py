@@ -132,8 +132,8 @@ class _RankRun(Run):
     def ask(self, batch: int) -> None:
         """Ask for all that the others will say of a batch, if only that it won't come."""
         for peer, told in self.due.items():
-            for place in told:
-                self.receivers[peer].ask(self.places[place], batch)
+            for place, takes in told.items():
+                self.receivers[peer].ask(self.places[place], batch, empty=not takes)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
         """Run a task; one that takes too long ends this process, saying where all threads are."""

@@ -17,7 +17,7 @@ exception and stops the run; the others end after the task they are in.
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 import torch
@@ -276,14 +276,6 @@ class Run:
         """Return the first task that `task` still waits for."""
         return next((each for each in self.schedule.waits(task) if not self._is_done(each)), None)
 
-    def numbers(self) -> Iterator[int]:
-        """Yield batch numbers before it is known whether they come: a lane with a task of an
-        earlier batch does not wait for the loader."""
-        for batch in count():
-            if self.closed and batch >= self.fed:
-                return
-            yield batch
-
     def never(self, task: Task) -> bool:
         """Whether a task is of a batch that will not come."""
         return self.closed and task.batch >= self.fed
@@ -325,7 +317,9 @@ class Run:
     def _order(self, lane: int) -> Iterator[Task]:
         """Return a lane's tasks; one that has none, whatever comes, is not asked for ever."""
         some = next(self.schedule.order(lane, range(self.schedule.stages + 1)), None)
-        return self.schedule.order(lane, self.numbers()) if some else iter(())
+        # known to come or not: a lane with a task of an earlier batch does not wait for the loader
+        numbers = takewhile(lambda batch: not self.closed or batch < self.fed, count())
+        return self.schedule.order(lane, numbers) if some else iter(())
 
     def _urgency(self, lane: int) -> tuple[bool, float]:
         task = self.next[lane]
