@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -109,6 +109,7 @@ def launch(
     ranks: int = 2,
     threads: int = 1,
     patience_s: float = 600.0,
+    environment: Mapping[str, str] | None = None,
     backend: str = "gloo",
 ) -> list[Any]:
     """Run `function(*arguments)` in `ranks` new processes; return what each returned, in order.
@@ -120,6 +121,7 @@ def launch(
     Args:
         threads: operator threads of each rank.
         patience_s: the longest that one task of the engine may take. Other code is not judged.
+        environment: variables to set in the ranks.
         backend: of torch.distributed, see `alkit.engine.device.backend_for`.
     Raises:
         RankFailed: the first rank that failed. None is left running then.
@@ -128,7 +130,7 @@ def launch(
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
     own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
-    own["GLOO_SOCKET_IFNAME"] = LOOPBACK
+    own |= {"GLOO_SOCKET_IFNAME": LOOPBACK, **(environment or {})}
     setup = {"ranks": ranks, "threads": threads, "backend": backend, "environment": own}
     # with the caller's autocast and defaults
     task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
