@@ -180,8 +180,11 @@ class AL(nn.Module):
         if self._ready != "backward" or self.losses is None:
             raise RuntimeError("backward() needs a forward of its own: call layer(x, y) first")
         backward(self, self.losses)
-        # the graph is gone: keep the values only
-        self.losses = self.losses[0].detach(), self.losses[1].detach()
+        self.learned(*self.losses)
+
+    def learned(self, associated: Tensor, autoencoder: Tensor) -> None:
+        """Note that gradients of these losses are there; of the losses the values stay."""
+        self.losses = associated.detach(), autoencoder.detach()
         self._ready = "update"
 
     def update(self) -> None:

@@ -3,10 +3,10 @@
 A stage knows the mathematics of a forward, a backward and an update; the schedule decides when.
 
 as it is   F B U   three tasks, a hundred operators
-compiled   F . .   one call, after which backward and update have nothing left to do
+compiled   F . U   one call, after which the backward has nothing left to do
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
@@ -150,77 +150,56 @@ class PartStage:
 
 
 class WholeStage(PartStage):
-    """A stage whose step is compiled, if that can be, and run in its forward."""
+    """A stage whose forward and backward are one compiled call, if that can be."""
 
     def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
         super().__init__(epoch, part, index)
         self.step, self.done = _step_of(part), False
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
-        """Do what the stage's forward does, and if it is compiled all else of the step."""
+        """Do what the stage's forward does, and if it is compiled the backward as well."""
+        if self.step.why:
+            return super().forward(payload, batch, micro)
         x, y, *others = place(payload, self.part)
         once_a_sample = not isinstance(y, Codes)
-        if isinstance(self.part, BPModel):
-            y = payload[-1]
-        elif not self.step.why:
-            x, y = self.part.taken(x, y)
-        found = None if self.step.why else self.step(x, y)
+        x, y = self.part.taken(x, y) if isinstance(self.part, AL) else (x, payload[-1])
+        found = self.step(x, y)
         self.done = found is not None
         if found is None:
             return super().forward(payload, batch, micro)
-        losses, handed_on = found
-        self.epoch.by_stage[self.index].note(losses)
+        self.epoch.by_stage[self.index].note(found[0])
         if isinstance(self.part, BPModel):
-            if not self.epoch.number(batch):
-                check_reached(self.part, {*map(id, self.step.learning.values())})
             return None
-        self.part.losses = losses[0], losses[1]
-        s, t = handed_on
+        self.part.learned(*found[0])
+        s, t = found[1]
         return s, t.gathered() if once_a_sample and isinstance(t, Codes) else t, *others
 
     def backward(self, payload: None, batch: int, micro: int) -> None:
         """Compute the gradients, if the forward has not."""
         if not self.done:
             super().backward(payload, batch, micro)
-
-    def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step, if the forward has not."""
-        if not self.done:
-            super().update(payload, batch, micro)
+        elif isinstance(self.part, BPModel) and not self.epoch.number(batch):
+            check_reached(self.part)
 
 
-class _LayerLosses(nn.Module):
-    """The mathematics of an AL layer: its two losses, and s and t."""
-
-    def __init__(self, layer: AL) -> None:
-        super().__init__()
-        self.enc, self.ae, self.coupled = layer.enc, layer.ae, layer.coupled
-
-    def forward(self, x: Any, y: Tensor | Codes) -> Any:
-        return both(self.enc, self.ae, x, y, coupled=self.coupled)
-
-
-class _ModelLosses(nn.Module):
-    """The mathematics of backprop: the loss; nothing is handed on."""
-
-    def __init__(self, model: BPModel) -> None:
-        super().__init__()
-        self.blocks, self.loss_fn = model.blocks, model.loss_fn
-
-    def forward(self, x: Any, y: Tensor) -> Any:
-        for block in self.blocks:
-            x = block(x)
-        return (compared(self.loss_fn, x, y),), ()
+def _compared(blocks: nn.ModuleList, loss_fn: Any, x: Any, y: Tensor) -> Any:
+    """Return the loss of backprop; nothing is handed on."""
+    for block in blocks:
+        x = block(x)
+    return (compared(loss_fn, x, y),), ()
 
 
 def _step_of(part: AL | BPModel) -> Step:
-    """Return a part's compiled step, the one of the epoch before if it is for these optimisers."""
-    optimizers, held = [*optimizers_of(part)], _STEPS.get(part)
-    if held is None or not held.stands(optimizers):
-        losses = _LayerLosses(part) if isinstance(part, AL) else _ModelLosses(part)
-        held = _STEPS[part] = Step(losses, optimizers)
+    """Return a part's compiled step, the one of the epoch before if it stands."""
+    function: Callable[..., Any] = _compared
+    parts: list[Any] = []
+    if isinstance(part, AL):
+        function, parts = partial(both, coupled=part.coupled), [part.enc, part.ae]
+    else:
+        parts = [part.blocks, part.loss_fn]
+    held = _STEPS.get(part)
+    if held is None or not held.stands(parts):
+        held = _STEPS[part] = Step(function, parts)
     if type(part).forward not in (AL.forward, BPModel.forward):
         held.why = f"{type(part).__name__} has a forward of its own"
-    if getattr(part, "clip", None) is not None:
-        held.why = "gradients are clipped before a step"
     return held

@@ -15,9 +15,9 @@ from alkit.base.arguments import check_whole
 from alkit.engine import trainer
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import Ledger, balanced_cuts
-from alkit.engine.device import cores, synchronize
+from alkit.engine.device import cores
 from alkit.engine.group import Group
-from alkit.engine.ranks import merged, owners, run_ranks
+from alkit.engine.ranks import owners, run_ranks
 from alkit.engine.run import execute
 from alkit.schedule import task as schedules
 from alkit.schedule.flushed import block_by_block
@@ -78,7 +78,7 @@ def train_epoch(
         ledgers: count the bytes that the forwards keep for their backwards, one a layer.
         executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
             and batches (see `alkit.launch`); all ranks end with all that was trained.
-        compile: "steps" compiles each layer's forward, backward and update as one call without the
+        compile: "steps" compiles each layer's forward and backward as one call without the
             interpreter's lock (`alkit.engine.compiled`); of backprop all of it. Bits are equal in
             all modes that run so. A layer that draws random numbers runs as it is.
     Raises:
@@ -93,7 +93,8 @@ def train_epoch(
     group, run = Group(executor), Epoch(model, seed, ledgers, compile)
     start_s, layers, stream = time.perf_counter(), len(run.stages), run.counted(batches)
     if executor == "ranks":
-        group.check_size(workers=workers)
+        if workers not in (None, group.ranks):
+            raise ValueError(f"workers is {workers} and ranks {group.ranks}: a worker is a rank")
         if cuts is None:
             cuts = balanced_cuts([1.0] * layers, min(group.ranks, layers))
         schedule = schedules.al_pipeline(layers, cuts, capacity)
@@ -103,7 +104,6 @@ def train_epoch(
             workers = workers or max(1, cores() // threads)
         schedule = schedule_for(mode, layers, workers, cuts, capacity)
         timeline = execute(schedule, run.stages, stream, threads=threads)
-    synchronize(model)
     model.batches_trained.fill_(run.first_batch + run.batches)
     seconds = time.perf_counter() - start_s
     why = tuple(each.step.why for each in run.stages if isinstance(each, WholeStage))
@@ -137,7 +137,7 @@ def _on_ranks(
     """Run this rank's part, then give every rank what the others have trained."""
     timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
     group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
-    return merged(timeline)
+    return timeline
 
 
 def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def _check(mode: str, cuts: Any, executor: str, ledgers: Any, compile: Compile) 
         raise ValueError(f"cuts and ranks are for al_pipeline and local_pipeline, not for {mode}")
     if compile and (mode in ("al_m", "al_fm") or ledgers is not None):
         why = f"{mode} runs forwards apart" if ledgers is None else "ledgers find nothing kept"
-        raise ValueError(f"compile is {compile!r}, which joins a layer's whole step, and {why}")
+        raise ValueError(f"compile is {compile!r}, which joins forward and backward, and {why}")
 
 
 def check_method(model: ALModel | BPModel, method: str) -> None:

@@ -108,7 +108,7 @@ class ModuleStage:
         self.losses = LossLog(self._diverged if check_finite else None)
         self.norms = torch.zeros(())  # of the gradients here and above
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
-        self.inputs = Inputs(self.module)
+        self.inputs = Inputs()
         if self.is_last:
             beside(pipeline.loss_fn, self.module)
         made, delay = settings.correction or (lambda *_: Correction()), self.stages - 1 - index

@@ -21,9 +21,8 @@ from alkit.delayed.schedules import (
 from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine import trainer
-from alkit.engine.device import synchronize
 from alkit.engine.group import Group
-from alkit.engine.ranks import merged, owners, run_ranks
+from alkit.engine.ranks import owners, run_ranks
 from alkit.engine.reduction import check_reduction
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule.flushed import with_norm
@@ -109,7 +108,6 @@ def train_epoch(
     sizes: list[int] = []
     start_s = time.perf_counter()
     timeline = RUNS[executor](ran, stages, _counted(batches, sizes), threads=threads)
-    synchronize(pipeline)
     losses = stages[-1].losses.rows().squeeze(1)
     pipeline.batches_trained += len(sizes)
     return Trained(
@@ -134,8 +132,6 @@ def _on_ranks(
     schedule: Schedule, stages: Sequence[ModuleStage], batches: Iterable[Any], *, threads: int = 1
 ) -> Timeline:
     """Run this rank's modules, then give every rank what the others have trained."""
-    group = Group("ranks")
-    group.check_size(workers=schedule.workers)
     timeline = run_ranks(schedule, stages, batches, threads=threads)
 
     def trained(at: int) -> tuple[Any, ...]:
@@ -154,8 +150,8 @@ def _on_ranks(
         if losses is not None:
             own.losses.take_over(losses)
 
-    group.share(owners(schedule), trained, take_over)
-    return merged(timeline)
+    Group("ranks").share(owners(schedule), trained, take_over)
+    return timeline
 
 
 RUNS = {"single": run_single, "threads": run_threads, "ranks": _on_ranks}

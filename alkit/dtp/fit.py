@@ -54,7 +54,7 @@ def fit(plan: Plan) -> Record:
 
 def _fit(net: Net, plan: Plan) -> Record:
     own = Settings(**plan.settings)
-    place_whole(net, plan.own_device, on_ranks=plan.on_ranks)
+    place_whole(net, plan.own_device)
     group = meet("ranks" if plan.on_ranks else "single", net)
     trainer = Trainer(net, own, plan, group)
     # all that changes a number: a run that goes on has the same

@@ -18,7 +18,7 @@ from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
 from alkit.engine.group import Group
 from alkit.engine.plan import Plan
-from alkit.engine.ranks import merged, run_ranks
+from alkit.engine.ranks import run_ranks
 from alkit.engine.run import run_single, run_threads
 from alkit.engine.steps import LossLog
 from alkit.schedule.targets import target_propagation
@@ -76,7 +76,6 @@ class Trainer(trainer.Trainer):
         if self.group.ranks > 1:
             timeline = run_ranks(*work, threads=threads, spare=True)
             self.group.share(self.ranks, self._trained, self._take_over)
-            timeline = merged(timeline)
         else:
             run = run_single if self.schedule.workers == 1 else run_threads
             timeline = run(*work, threads=threads)

@@ -19,7 +19,7 @@ from alkit.elastic.memory import Held
 from alkit.elastic.settings import SCHEDULES
 from alkit.elastic.stage import Replica, UnitStage
 from alkit.engine import trainer
-from alkit.engine.ranks import merged, run_ranks
+from alkit.engine.ranks import run_ranks
 from alkit.engine.reduction import shares
 from alkit.engine.run import run_single
 
@@ -62,8 +62,7 @@ def run_epoch(
     if world.ranks == 1:
         timeline = run_single(*work, threads=threads)
     else:
-        own = run_ranks(*work, threads=threads, pipelines=layout.replicas, spare=True)
-        timeline = merged(own)
+        timeline = run_ranks(*work, threads=threads, pipelines=layout.replicas, spare=True)
     losses = torch.stack(replica.losses).cpu() if replica.losses else torch.zeros(0)
     if replica.losses and world.reduce is not None:
         losses = world.reduce(losses)

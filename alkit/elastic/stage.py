@@ -107,7 +107,7 @@ class UnitStage:
         own = {id(p): (n, p) for n in self.updates for p in network.units[n].parameters()}
         self.parameters = list(own.values())  # each once, also what two units share
         self.flights: dict[tuple[int, int], Graph] = {}
-        self.inputs = Inputs(*network.units[slice(*self.bounds)])
+        self.inputs = Inputs()
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
 
     def forward(self, payload: Any, batch: int, micro: int) -> Any:

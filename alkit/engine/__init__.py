@@ -6,5 +6,5 @@ launch, caller              processes: started, watched, none left behind; the c
 stage, steps                a block under backprop as a stage; what stands around an update
 loop, plan, trainer, callbacks, evaluate, checkpoint    the one loop over epochs
 device, modes, random, optimizers, rates, reduction     what stages and loops are made with
-costs, compiled             seconds and bytes, measured; a whole step as one call
+costs, compiled             seconds and bytes, measured; forward and backward as one call
 """

@@ -15,10 +15,8 @@ import torch
 @contextmanager
 def as_ever() -> Iterator[None]:
     """Don't follow the caller's autocast: what is made before training has its blocks' types."""
-    accelerator = torch.accelerator.current_accelerator()
-    kinds = {"cpu"} | ({accelerator.type} if accelerator else set())
     with ExitStack() as stack:
-        for kind in kinds:
+        for kind in _kinds():
             stack.enter_context(torch.autocast(kind, enabled=False))
         yield
 
@@ -29,8 +27,6 @@ class CallerState:
 
     Attributes:
         autocast: the dtype by kind of device, of those where it is on.
-        grad, inference: modes.
-        device, dtype: defaults of what makes tensors.
         deterministic: whether algorithms must be deterministic, and whether others only warn.
     """
 
@@ -44,18 +40,14 @@ class CallerState:
     @classmethod
     def here(cls) -> "CallerState":
         """Read the state of the calling thread."""
-        accelerator = torch.accelerator.current_accelerator()
-        kinds = {"cpu"} | ({accelerator.type} if accelerator else set())
+        required = torch.are_deterministic_algorithms_enabled()
         return cls(
-            {k: torch.get_autocast_dtype(k) for k in sorted(kinds) if torch.is_autocast_enabled(k)},
+            {k: torch.get_autocast_dtype(k) for k in _kinds() if torch.is_autocast_enabled(k)},
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
             torch.get_default_device(),
             torch.get_default_dtype(),
-            (
-                torch.are_deterministic_algorithms_enabled(),
-                torch.is_deterministic_algorithms_warn_only_enabled(),
-            ),
+            (required, torch.is_deterministic_algorithms_warn_only_enabled()),
         )
 
     @contextmanager
@@ -94,3 +86,8 @@ class CallerState:
         torch.use_deterministic_algorithms(required, warn_only=warn_only)
         with self.entered():
             return function(*arguments)
+
+
+def _kinds() -> list[str]:
+    accelerator = torch.accelerator.current_accelerator()
+    return ["cpu", *([accelerator.type] if accelerator else [])]

@@ -1,11 +1,11 @@
 """What blocks cost, measured: seconds and bytes of each; and cuts into groups of equal cost.
 
-Seconds are medians after warm-up, of copies, so nothing is trained. Neighbours share caches and
-memory bandwidth; with `busy` the other cores do the same work meanwhile.
+Seconds are medians after warm-up, of copies, so nothing is trained.
 """
 
 import copy
 import threading
+import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,10 +29,9 @@ from alkit.schedule.task import Schedule
 
 @dataclass(frozen=True)
 class BlockCost:
-    """What a block, or an AL layer, costs.
+    """What a batch costs in a block, or an AL layer.
 
     Attributes:
-        forward_s, backward_s, update_s: seconds per batch.
         output_bytes: handed to the next block; back-propagated gradients are as large.
         saved_bytes: kept from forward to backward.
         parameter_bytes: without gradients and optimiser states.
@@ -54,8 +53,7 @@ class BlockCost:
 def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
     """Return the cuts that make the dearest of `groups` neighbouring groups as cheap as can be.
 
-    Returns:
-        The first block of every group but the first; groups are never empty.
+    A cut is the first block of a group but the first; no group is empty.
     """
     if not 1 <= groups <= len(costs):
         raise ValueError(f"{groups} groups for {len(costs)} blocks: give 1 to {len(costs)}")
@@ -63,7 +61,7 @@ def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
 
     @cache
     def best(end: int, groups: int) -> tuple[float, tuple[int, ...]]:
-        """Return, of the first blocks up to `end`, the cost of the dearest group, and the cuts."""
+        # of the first blocks up to `end`: the cost of the dearest group, and the cuts
         if groups == 1:
             return total[end], ()
         before = ((cut, *best(cut, groups - 1)) for cut in range(groups - 1, end))
@@ -76,19 +74,12 @@ def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
 class Ledger:
     """The bytes that autograd keeps for the backward, exactly, on any device, from any thread.
 
-    A storage counts once, however often it is saved, until autograd lets it go. Parameters are not
-    counted: they are there anyway. What an operator keeps inside itself (the workspace of a fused
-    LSTM) is not seen.
+    A storage counts once, however often it is saved, until autograd lets it go. Parameters and
+    buffers of `model` don't count. What an operator keeps inside itself is not seen.
 
     Attributes:
         now: bytes that are kept at present.
         peak: the most that were ever kept.
-
-    Example:
-        ledger = Ledger(model)
-        with ledger.recording():
-            loss = model(x).sum()
-        ledger.now, ledger.peak
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
@@ -100,26 +91,24 @@ class Ledger:
 
     @contextmanager
     def recording(self, *own: Iterable[Tensor]) -> Iterator[None]:
-        """Count what the forwards of the calling thread save in this block.
-
-        Args:
-            own: tensors that are not to be counted, such as a version of the weights.
-        """
+        """Count what forwards of the calling thread save in this block, but for `own` tensors."""
         addresses = self._own | {_storage(tensor)[0] for tensors in own for tensor in tensors}
 
-        def pack(tensor: Tensor) -> Tensor | _Kept:
+        def pack(tensor: Tensor) -> Tensor:
             address, size = _storage(tensor)
-            return tensor if not size or address in addresses else _Kept(self, tensor)
+            if not size or address in addresses:
+                return tensor
+            # an output that is saved would otherwise hold the node that holds it
+            kept = tensor.detach()
+            self._count(address, size, 1)
+            weakref.finalize(kept, self._count, address, size, -1)  # when autograd drops it
+            return kept
 
-        def unpack(kept: Tensor | _Kept) -> Tensor:
-            return kept.tensor if isinstance(kept, _Kept) else kept
-
-        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
             yield
 
-    def count(self, tensor: Tensor, change: int) -> None:
-        """Note one more, or one less, saved tensor."""
-        address, size = _storage(tensor)
+    def _count(self, address: int, size: int, change: int) -> None:
+        """Note one more, or one less, saved tensor of a storage."""
         with self._lock:
             before = self._holders[address]
             self._holders[address] += change
@@ -130,18 +119,6 @@ class Ledger:
                 del self._holders[address]
 
 
-class _Kept:
-    """A saved tensor; it leaves the ledger when autograd drops it."""
-
-    def __init__(self, ledger: Ledger, tensor: Tensor) -> None:
-        # an output that is saved would otherwise hold the node that holds it
-        self.ledger, self.tensor = ledger, tensor.detach()
-        ledger.count(self.tensor, 1)
-
-    def __del__(self) -> None:
-        self.ledger.count(self.tensor, -1)
-
-
 def _storage(tensor: Tensor) -> tuple[int, int]:
     """Return address and bytes of what the tensor is a view of."""
     storage = tensor.untyped_storage()
@@ -149,7 +126,7 @@ def _storage(tensor: Tensor) -> tuple[int, int]:
 
 
 class Row(NamedTuple):
-    """Blocks, whose parameters are counted; stages that run them; a schedule, one by one."""
+    """Blocks, the stages that run them, and a schedule of one stage after the other."""
 
     blocks: Sequence[nn.Module]
     stages: Sequence[Stage]
@@ -167,14 +144,11 @@ def backprop_row(
         loss: of (output of the last block, y).
         optimizer: called as `optimizer(parameters, lr=0.0)` for every block that has some.
     """
-    own = copy.deepcopy(list(blocks))
-
-    def stage(block: nn.Module, is_last: bool) -> BlockStage:
+    own, stages = copy.deepcopy(list(blocks)), list[BlockStage]()
+    for block in own:
         trained = [parameter for parameter in block.parameters() if parameter.requires_grad]
-        stepped = optimizer(trained, lr=0.0) if trained else None
-        return BlockStage(block, stepped, loss if is_last else None)
-
-    stages = [stage(block, index == len(own) - 1) for index, block in enumerate(own)]
+        stages.append(BlockStage(block, optimizer(trained, lr=0.0) if trained else None))
+    stages[-1].loss = loss
     return Row(own, stages, block_by_block(len(own)))
 
 
@@ -193,7 +167,6 @@ def profile_rows(
         make: gives a new row; called once for each core at work.
         batches: a few of equal shape, as the first stage takes them. The first `warmup` are not
             timed, nor, with busy neighbours, the last one, when a neighbour may have ended.
-        threads: operator threads.
         busy: cores at work meanwhile, this one included.
     Raises:
         ValueError: too few batches.
@@ -201,10 +174,8 @@ def profile_rows(
     batches = list(batches)
     last = len(batches) - (2 if busy > 1 else 1)
     if last < warmup:
-        raise ValueError(
-            f"{len(batches)} batches leave none to time after {warmup} of warm-up: give"
-            f" {len(batches) + warmup - last} or more"
-        )
+        least = len(batches) + warmup - last
+        raise ValueError(f"{len(batches)} batches leave none to time: give {least} or more")
     rows = [make() for _ in range(busy)]
     with ThreadPoolExecutor(busy) as pool:
         shown = tqdm(batches, desc="profiling blocks", disable=not progress, leave=False)
@@ -227,9 +198,5 @@ def _sizes(row: Row, payload: Any) -> Iterator[tuple[int, int, int]]:
         ledger = Ledger(block)
         with ledger.recording(), torch.enable_grad():
             payload = stage.forward(payload, 0, 0)
-        handed_on = _bytes(payload[0] if payload else ())
-        yield handed_on, ledger.now, _bytes(list(block.parameters()))
-
-
-def _bytes(payload: Any) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tree.tensors(payload))
+        handed_on = sum(each.nbytes for each in tree.tensors(payload[0] if payload else ()))
+        yield handed_on, ledger.now, sum(each.nbytes for each in block.parameters())

@@ -1,9 +1,9 @@
 r"""What ranks say to each other beside the schedule: one object for all methods.
 
-    broadcast            a payload of one rank for all
+    broadcast, gather        a payload of one rank for all, or of each for all
     total, Subgroup.mean     sums over all ranks, or over some of them
-    share                what each has trained for all
-    check_equal          fingerprints: do all still agree?
+    share                    what each has trained for all
+    check_equal              fingerprints: do all still agree?
 
 A process alone is rank 0 of 1, and nothing is sent.
 """
@@ -25,13 +25,13 @@ class RanksDiffer(RuntimeError):
 class Subgroup:
     """A few of the ranks, this one among them."""
 
-    def __init__(self, ranks: Sequence[int], handle: Any) -> None:
-        self.ranks, self.handle = tuple(ranks), handle
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
 
     def mean(self, tensor: Tensor) -> Tensor:
         """Return the mean over these ranks; `tensor` is overwritten."""
         dist.all_reduce(tensor, group=self.handle)
-        return tensor.div_(len(self.ranks))
+        return tensor.div_(self.handle.size())
 
     def total(self, value: float) -> float:
         """Return the sum of a number over these ranks, in double precision."""
@@ -44,8 +44,8 @@ class Group:
     """This rank among all.
 
     Args:
-        executor: of the run: with "ranks" a process without a group is told how to start them, and
-            with another one this process is alone; by default it takes part if there is a group.
+        executor: of the run: "ranks" needs a group that this process has joined, and with another
+            one it is alone; by default it takes part if there is a group.
     """
 
     def __init__(self, executor: str | None = None) -> None:
@@ -64,23 +64,9 @@ class Group:
         """Whether this is rank 0, which writes files and shows progress."""
         return self.rank == 0
 
-    def check_size(self, **wanted: int | None) -> None:
-        """Refuse another number of workers, or devices, than ranks; None takes any.
-
-        Raises:
-            ValueError: says both numbers.
-        """
-        for name, number in wanted.items():
-            if number not in (None, self.ranks):
-                raise ValueError(
-                    f"{name} is {number} and there are {self.ranks} ranks: a {name[:-1]} is a rank"
-                )
-
     def broadcast(self, payload: Any, source: int = 0) -> Any:
         """Return on every rank what rank `source` gives; the others' payload is not looked at."""
-        if self.ranks == 1:
-            return payload
-        return broadcast(payload, source)
+        return payload if self.ranks == 1 else broadcast(payload, source)
 
     def from_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return on every rank what a function gives on the first one, which alone calls it."""
@@ -92,10 +78,9 @@ class Group:
 
     def total(self, tensor: Tensor) -> Tensor:
         """Return the sum over all ranks; `tensor` stays as it is."""
-        if self.ranks == 1:
-            return tensor
         found = tensor.clone()
-        dist.all_reduce(found)
+        if self.ranks > 1:
+            dist.all_reduce(found)
         return found
 
     def some(self, lists: Iterable[Sequence[int]]) -> Subgroup | None:
@@ -103,14 +88,10 @@ class Group:
 
         Every rank makes every group, in one order.
         """
-        own = None
-        for ranks in lists:
-            if len(ranks) > 1:
-                handle = dist.new_group(list(ranks))
-                if self.rank in ranks:
-                    own = Subgroup(ranks, handle)
-                    self.made.append(handle)
-        return own
+        several = [[*ranks] for ranks in lists if len(ranks) > 1]
+        own, made = dist.new_subgroups_by_enumeration(several) if several else (None, [])
+        self.made += made
+        return None if own is None else Subgroup(own)
 
     def share(
         self,
@@ -132,12 +113,10 @@ class Group:
                 take(part, state)
 
     def check_equal(self, parts: Mapping[str, Any], *, when: str = "", advice: str) -> None:
-        """Compare the tensors of all ranks.
+        """Compare trees of tensors, by names for people, between all ranks.
 
         Args:
-            parts: trees of tensors by a name for people, the same names on all ranks.
-            when: begins the message.
-            advice: ends it.
+            when, advice: begin and end the message.
         Raises:
             RanksDiffer: names the first part that differs.
         """

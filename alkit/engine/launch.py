@@ -6,7 +6,7 @@
 
 A rank fails by raising, by dying, or by a task of the engine that takes longer than `patience_s`:
 then it ends with the tracebacks of all its threads. The others are stopped. If the caller dies, its
-ranks end themselves. Python's fork server imports torch once, and a rank is forked from it.
+ranks end. Python's fork server imports torch once, and a rank is forked from it.
 """
 
 import faulthandler
@@ -21,12 +21,17 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from alkit.engine.caller import CallerState
 
 PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto"]
 PATIENCE = "ALKIT_PATIENCE_S"  # the longest that a task of a rank may take, in seconds
@@ -38,15 +43,14 @@ _starting = threading.Lock()
 
 
 @contextmanager
-def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator[None]:
+def torchrun_group(backend: str = "gloo") -> Iterator[None]:
     """Join the ranks that torchrun has started; leave them together at the end.
 
     On one machine they talk over the loopback device; on several, over the one that the variable
-    GLOO_SOCKET_IFNAME names.
+    GLOO_SOCKET_IFNAME names. A rank that says nothing for half an hour is given up.
 
     Args:
         backend: of torch.distributed, see `alkit.engine.device.backend_for`.
-        timeout_s: the longest wait for a word from another rank, which may have lost its power.
     Raises:
         RuntimeError: torchrun has not started this process, or may not start it again; no network
             device is named for several machines.
@@ -65,24 +69,20 @@ def torchrun_group(backend: str = "gloo", timeout_s: float = 1800.0) -> Iterator
             " find each other"
         )
     import torch._dynamo  # noqa: F401  # before there is a group (pytorch issue 190489)
-    import torch.distributed as dist
 
-    before = os.environ.get("GLOO_SOCKET_IFNAME")
     if not on_several_machines():
         os.environ["GLOO_SOCKET_IFNAME"] = LOOPBACK
-    elif before is None:
+    elif "GLOO_SOCKET_IFNAME" not in os.environ:
         raise RuntimeError(
             "GLOO_SOCKET_IFNAME is not set, and the job has several machines: name the network"
             " device that leads from this one to the others, eth0 say (`ip address` lists them)"
         )
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    dist.init_process_group(backend)
     try:
         yield
         dist.barrier()  # nobody hangs up while another one still reads
     finally:
         dist.destroy_process_group()
-        os.environ.pop("GLOO_SOCKET_IFNAME")
-        os.environ |= {} if before is None else {"GLOO_SOCKET_IFNAME": before}
 
 
 def on_several_machines() -> bool:
@@ -95,8 +95,6 @@ class RankFailed(RuntimeError):
     """A rank raised, died or hung.
 
     Attributes:
-        rank: which one.
-        reason: "raised ...", "died of SIGKILL", "hung: ...".
         details: its traceback, or the last lines that it printed.
     """
 
@@ -114,35 +112,33 @@ def launch(
     environment: Mapping[str, str] | None = None,
     backend: str = "gloo",
 ) -> list[Any]:
-    """Run `function(*arguments)` in `ranks` new processes, joined by gloo over the loopback device.
+    """Run `function(*arguments)` in `ranks` new processes; return what each returned, in order.
 
-    In each, `torch.distributed` is initialised. The function may be defined in a notebook. It and
-    its arguments are copied; what it returns comes back, so return what you want to keep. The first
-    ranks of a process take seconds to start, while torch is imported, later ones a fraction of one.
+    In each, `torch.distributed` is initialised over the loopback device, and LOCAL_RANK is set. The
+    function may be defined in a notebook. It and its arguments are copied. The first ranks of a
+    process take seconds to start, while torch is imported, later ones a fraction of one.
 
     Args:
         threads: operator threads of each rank.
         patience_s: the longest that one task of the engine may take. Other code is not judged.
-        environment: variables to set in the ranks, which also have LOCAL_RANK.
+        environment: variables to set in the ranks.
         backend: of torch.distributed, see `alkit.engine.device.backend_for`.
-    Returns:
-        What each rank returned, in order.
     Raises:
         RankFailed: the first rank that failed. None is left running then.
         ValueError: fewer than one rank.
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
-    task = cloudpickle.dumps(_as_here(function, *arguments))
+    own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
+    own |= {"GLOO_SOCKET_IFNAME": LOOPBACK, **(environment or {})}
+    setup = {"ranks": ranks, "threads": threads, "backend": backend, "environment": own}
+    # with the caller's autocast and defaults
+    task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
         crew: list[_Child] = []
         try:
             for rank in range(ranks):
-                own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
-                own |= {"LOCAL_RANK": str(rank), "GLOO_SOCKET_IFNAME": LOOPBACK}
-                setup = {"rank": rank, "ranks": ranks, "threads": threads, "backend": backend}
-                setup |= {"folder": folder, "environment": own | dict(environment or {})}
-                crew.append(_Child(setup, task))
+                crew.append(_Child(setup | {"rank": rank, "folder": folder}, task))
             while not all(child.ended for child in crew):
                 _read(crew, 0.25)
                 if any(child.fault for child in crew):
@@ -153,15 +149,6 @@ def launch(
                 child.stop()
 
 
-def _as_here(function: Callable[..., Any], *arguments: Any) -> tuple[Callable[..., Any], tuple]:
-    """Return what a rank calls: with the caller's autocast and defaults, if torch has any yet."""
-    if "torch" not in sys.modules:
-        return function, arguments
-    from alkit.engine.caller import CallerState
-
-    return CallerState.here().run, (function, *arguments)
-
-
 class _Child:
     """The caller's side of one rank."""
 
@@ -169,7 +156,7 @@ class _Child:
         self.rank, self.printed = setup["rank"], Path(setup["folder"]) / f"{setup['rank']}.txt"
         self.printed.touch()
         self.ended, self.result = False, None
-        self.fault: tuple[str, str] | None = None
+        self.fault: tuple[str, str] | None = None  # reason and details
         self.secondary = False  # the fault only says that another rank has gone
         context = _context()
         self.pipe, theirs = context.Pipe(duplex=False)
@@ -181,15 +168,13 @@ class _Child:
     def read(self) -> None:
         """Take the result or the error from the pipe, or note that the process has gone."""
         try:
-            kind, *content = self.pipe.recv()
+            result, self.fault = self.pipe.recv()
         except (EOFError, OSError):
-            self._died()
-            return
-        if kind == "result":
-            self.result, self.ended = cloudpickle.loads(content[0]), True
+            self.fault = self._died()
+        if self.fault is None:
+            self.result, self.ended = cloudpickle.loads(result), True
         else:
-            self.secondary = any(words in content[0] for words in DISCONNECTED)
-            self.fault = f"raised {content[0]}", content[1]
+            self.secondary = any(words in self.fault[0] for words in DISCONNECTED)
 
     def show(self) -> None:
         """Print the whole lines that it has printed."""
@@ -211,16 +196,15 @@ class _Child:
         self.shown.close()
         self.pipe.close()
 
-    def _died(self) -> None:
+    def _died(self) -> tuple[str, str]:
         self.process.join(GRACE_S)  # it may have closed its pipe and live on: it will be stopped
         code = -signal.SIGKILL if self.process.exitcode is None else self.process.exitcode
         reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
         text = self.printed.read_text(errors="replace")
-        before, timeout, stacks = text.rpartition("Timeout (")
+        _, timeout, stacks = text.rpartition("Timeout (")
         if code == 1 and timeout:  # faulthandler's first word
-            reason = "hung: a task took longer than its patience"
-            text = timeout + stacks
-        self.fault = reason, "".join(text.splitlines(keepends=True)[-LINES:])
+            return "hung: a task took longer than its patience", timeout + stacks
+        return reason, "".join(text.splitlines(keepends=True)[-LINES:])
 
 
 def _read(crew: Sequence[_Child], timeout_s: float) -> None:
@@ -237,8 +221,8 @@ def _first_fault(crew: Sequence[_Child]) -> RankFailed:
     while time.monotonic() < until_s and all(not c.fault or c.secondary for c in crew):
         _read(crew, 0.1)
     faults = [(child.secondary, child.rank, child.fault) for child in crew if child.fault]
-    _, rank, (reason, details) = min(faults)
-    return RankFailed(rank, reason, details)
+    _, rank, fault = min(faults)
+    return RankFailed(rank, *fault)
 
 
 def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
@@ -250,27 +234,22 @@ def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
     faulthandler.enable()
     multiprocessing.set_start_method(None, force=True)  # its own processes start as the caller's
     os.environ.clear()
-    os.environ.update(setup["environment"])
+    os.environ.update(setup["environment"], LOCAL_RANK=str(setup["rank"]))
     threading.Thread(target=_end_with_caller, daemon=True).start()
     try:
         _join(setup)
-        function, arguments = cloudpickle.loads(task)
-        said: tuple[Any, ...] = ("result", cloudpickle.dumps(function(*arguments)))
+        result, fault = cloudpickle.dumps(cloudpickle.loads(task)()), None
     except BaseException as error:  # whatever it is, the caller raises it
-        said = ("error", f"{type(error).__name__}: {error}", traceback.format_exc())
+        result, fault = b"", (f"raised {type(error).__name__}: {error}", traceback.format_exc())
     sys.stdout.flush()
     sys.stderr.flush()
-    pipe.send(said)
+    pipe.send((result, fault))
     # no tidy end: threads may still wait in gloo for a rank that has gone
-    os._exit(0 if said[0] == "result" else 1)
+    os._exit(1 if fault else 0)
 
 
 def _join(setup: dict[str, Any]) -> None:
     """Form the group of all ranks; they find each other through a file, so no port is fixed."""
-    import numpy as np
-    import torch
-    import torch.distributed as dist
-
     # copies of the server's generators are the same in all ranks; Python sees to its own
     torch.seed()
     np.random.seed()  # noqa: NPY002

@@ -1,13 +1,12 @@
 """Execute a schedule: on one thread (the oracle of all others), on threads, or on ranks.
 
-A stage is an object with a method a kind of task: `forward(payload, batch, micro)`,
-`backward(...)` and `update(...)`. What a task returns goes along the schedule's data edges to the
-tasks that take it; `None` is handed to nobody.
+What a task returns goes along the schedule's data edges to the tasks that take it; `None` is handed
+to nobody.
 
     lanes     F B U F B U ...     each keeps its order; its next task is ready, waits for another
               F B U F B U ...     task or for a batch, or is being run
-    worker    takes, of its lanes' next tasks, one that is ready: of its own lane, or, where workers
-              are free or there is one thread, the most urgent of all (`alkit.schedule.urgency`)
+    worker    takes a ready task of its own lane, or, where workers are free or there is one thread,
+              the most urgent of all (`alkit.schedule.urgency`)
     rank      a process with a worker's lane (`alkit.engine.ranks`): it is told of the others' tasks
               that its own wait for, and they count as if they had run here
 
@@ -17,14 +16,15 @@ exception and stops the run; the others end after the task they are in.
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from itertools import count
+from contextlib import contextmanager, nullcontext
+from itertools import count, takewhile
 from typing import Any
 
 import torch
+from torch.profiler import record_function
 
 from alkit.engine.caller import CallerState
-from alkit.engine.stage import Stage, run_task
+from alkit.engine.stage import Stage
 from alkit.engine.watch import Watch
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Timeline
@@ -38,7 +38,6 @@ def execute(
     """Run all batches: on the calling thread if there is one worker, else on a thread a worker.
 
     Args:
-        stages: one a stage of the schedule.
         batches: what stage 0's forward takes; pulled by the calling thread, a little ahead.
         threads: operator threads of each worker.
     Raises:
@@ -61,7 +60,7 @@ def run_single(
 
     Args:
         choose: given the number of lanes that could go on, returns which one does; default the
-            first. A random choice walks through the interleavings that threads may take.
+            first. A random choice walks through what threads may do.
     """
 
     def stuck(task: Task) -> None:
@@ -78,10 +77,8 @@ def run_threads(
     """Run every worker's tasks on a thread of its own; no thread outlives the call."""
     run, caller = Run(schedule, stages), CallerState.here()
     crew = [
-        threading.Thread(
-            target=_work, args=(run, worker, threads, caller), name=f"alkit-worker-{worker}"
-        )
-        for worker in range(schedule.workers)
+        threading.Thread(target=_work, args=(run, own, threads, caller), name=f"alkit-worker-{own}")
+        for own in range(schedule.workers)
     ]
     try:
         for thread in crew:
@@ -91,7 +88,7 @@ def run_threads(
                 run.put(batch, payload)
                 run.wait_until(lambda: run.started > run.fed - FEED_AHEAD)
             run.put(None, None)
-            run.wait_until(lambda: run.ended(range(schedule.lanes)) and not run.busy)
+            run.wait_until(lambda: run.ended(range(schedule.lanes)))
     finally:
         run.stop()
         for thread in crew:
@@ -131,16 +128,17 @@ class Run:
         self.proof = validate(schedule)
         self.schedule, self.stages = schedule, stages
         self.own = range(schedule.lanes) if own is None else own
-        here = {stage for _, stage, _ in places_of(schedule, self.own)}
+        places = [p for p in schedule.places if schedule.lane(Task(*p[:2], 0, p[2])) in self.own]
+        here = {stage for _, stage, _ in places}
         self.watch = Watch([each if at in here else None for at, each in enumerate(stages)])
         self.stream: Iterator[tuple[int, Any]] = iter(())
         self.fed, self.closed = 0, False
         self.started = 0  # batches that stage 0 has run forward
         self.finished_below = 0  # all tasks of the batches below this one are done
         self.done: dict[int, set[Task]] = {}  # of the batches from there on
-        self.counted = len(heard) + len(places_of(schedule, self.own))  # of these, in a batch
+        self.counted = len(heard) + len(places)  # of these, in a batch
         self.mail: dict[Task, Any] = {}
-        self.busy, self.stopped = 0, False
+        self.stopped = False
         self.failure: BaseException | None = None
         self.work_left = WorkLeft(schedule)
         self.orders = {lane: self._order(lane) for lane in self.own}
@@ -193,8 +191,7 @@ class Run:
 
     def take(self, worker: int) -> Task | None:
         """Wait for a worker's next task; None when none will come."""
-        free = self.schedule.free
-        own = range(self.schedule.lanes) if free else range(worker, worker + 1)
+        own = range(self.schedule.lanes) if self.schedule.free else range(worker, worker + 1)
         with self.lock:
             while not self.stopped and not self.ended(own):
                 if (task := self.pick(own)) is not None:
@@ -211,7 +208,6 @@ class Run:
             return None
         lane = ready[choose(len(ready))] if choose else max(ready, key=self._urgency)
         self.ready.remove(lane)
-        self.busy += 1
         return self.next[lane]
 
     def perform(self, task: Task, worker: int) -> None:
@@ -222,8 +218,7 @@ class Run:
         end = self.watch.now(task.stage)
         self.tell(task, output)
         with self.lock:
-            self.watch.note(f"worker {worker}", task, start, end)
-            self.busy -= 1
+            self.watch.noted.append((f"worker {worker}", task, start, end))
             lane = self.schedule.lane(task)
             self.work_left.note(lane, task, end.host_s - start.host_s)
             self._post(task, output)
@@ -232,8 +227,17 @@ class Run:
                 self._look(moved)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
-        """Run a task; return what it makes."""
-        return run_task(self.stages, task, payload, f"worker {worker} of {self.schedule.name}")
+        """Run a task; return what it makes. torch's profiler sees it as a range."""
+        # a range takes microseconds, also when nobody looks
+        profiled = torch.autograd.profiler._is_profiler_enabled
+        seen = record_function(f"alkit {task.kind} {task.stage}") if profiled else nullcontext()
+        try:
+            with seen:
+                stage = self.stages[task.stage]
+                return getattr(stage, task.kind)(payload, task.batch, task.micro)
+        except BaseException as error:
+            error.add_note(f"alkit: in {task} (worker {worker} of {self.schedule.name})")
+            raise
 
     def tell(self, task: Task, output: Any) -> None:
         """Say that a task has ended, where somebody else waits for it."""
@@ -271,14 +275,6 @@ class Run:
     def missing(self, task: Task) -> Task | None:
         """Return the first task that `task` still waits for."""
         return next((each for each in self.schedule.waits(task) if not self._is_done(each)), None)
-
-    def numbers(self) -> Iterator[int]:
-        """Yield batch numbers before it is known whether they come: no lane waits for the loader
-        while it has a task of an earlier batch."""
-        for batch in count():
-            if self.closed and batch >= self.fed:
-                return
-            yield batch
 
     def never(self, task: Task) -> bool:
         """Whether a task is of a batch that will not come."""
@@ -320,22 +316,15 @@ class Run:
 
     def _order(self, lane: int) -> Iterator[Task]:
         """Return a lane's tasks; one that has none, whatever comes, is not asked for ever."""
-        some = self.schedule.order(lane, range(self.schedule.stages + 1))
-        if next(some, None) is None:
-            return iter(())
-        return self.schedule.order(lane, self.numbers())
+        some = next(self.schedule.order(lane, range(self.schedule.stages + 1)), None)
+        # known to come or not: a lane with a task of an earlier batch does not wait for the loader
+        numbers = takewhile(lambda batch: not self.closed or batch < self.fed, count())
+        return self.schedule.order(lane, numbers) if some else iter(())
 
     def _urgency(self, lane: int) -> tuple[bool, float]:
         task = self.next[lane]
         assert task is not None  # it may start
         return self.work_left.urgency(lane, task, self.fed)
-
-
-def places_of(schedule: Schedule, lanes: Collection[int]) -> list[Place]:
-    """Return where the tasks of these lanes stand in a batch."""
-    return [
-        place for place in schedule.places if schedule.lane(Task(*place[:2], 0, place[2])) in lanes
-    ]
 
 
 @contextmanager

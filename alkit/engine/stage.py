@@ -1,17 +1,14 @@
-"""What executors run: a stage, one task of it; a graph between two cuts; a block as a stage."""
+"""What executors run: a stage; a graph between two cuts; a block as a stage."""
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import record_function
 
 from alkit.base import tree
 from alkit.engine.device import device_of, place
-from alkit.schedule.task import Task
 
 Gradients = list[Tensor | None]
 
@@ -23,58 +20,33 @@ class Stage(Protocol):
     """
 
     def forward(self, payload: Any, batch: int, micro: int) -> Any:
-        """Take the previous stage's output (stage 0: the batch); return the next stage's input."""
+        """Take the previous stage's output (stage 0: the batch); return the next one's input."""
 
     def backward(self, payload: Any, batch: int, micro: int) -> Any:
-        """Take what the next stage's backward returned, if it did; return the same for the
-        previous."""
+        """Take what the next stage's backward returned; return the same for the previous one."""
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimisers."""
 
 
-def run_task(stages: Sequence[Stage], task: Task, payload: Any, where: str) -> Any:
-    """Run a task; an error is noted with `where`, and torch's profiler sees the task as a range.
-
-    It follows the calling thread; for the workers' as well, give it
-    `experimental_config=torch._C._profiler._ExperimentalConfig(profile_all_threads=True)`.
-    """
-    # a range takes microseconds, also when nobody looks
-    profiled = torch.autograd.profiler._is_profiler_enabled
-    seen = record_function(f"alkit {task.kind} {task.stage}") if profiled else nullcontext()
-    try:
-        with seen:
-            return getattr(stages[task.stage], task.kind)(payload, task.batch, task.micro)
-    except BaseException as error:
-        error.add_note(f"alkit: in {task} ({where})")
-        raise
-
-
 class Inputs:
     """What a module runs on: its input, or a copy if it writes there (`ReLU(inplace=True)`).
 
-    A leaf of the graph can't be written to, and others may need it. Where a module might write, the
-    first input, of which it gets a copy anyway, shows whether it does.
+    A leaf of the graph can't be written to, and others may need it. The first input, of which the
+    module gets a copy, shows whether it writes.
     """
 
-    def __init__(self, *modules: nn.Module) -> None:
-        writes = any(_may_write(part) for each in modules for part in each.modules())
-        # with their versions before
-        self.copied: list[tuple[Tensor, int]] | None = None if writes else []
+    def __init__(self) -> None:
+        self.copied: list[Tensor] | None = None  # the last one; empty for a module that won't write
 
     def __call__(self, x: Any) -> Any:
         """Return x, or the copy."""
-        if self.copied is not None and all(own._version == at for own, at in self.copied):
+        if self.copied is not None and not any(own._version for own in self.copied):
             self.copied = []
             return x
         x = tree.map_tensors(torch.clone, x)
-        self.copied = [(own, own._version) for own in tree.tensors(x)]
+        self.copied = [*tree.tensors(x)]
         return x
-
-
-def _may_write(part: nn.Module) -> bool:
-    own = type(part).__module__.startswith(("torch.nn.modules.", "alkit."))
-    return not own or getattr(part, "inplace", False) is True
 
 
 @dataclass
@@ -91,17 +63,15 @@ class Graph:
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The leaves of the input, whose gradients are handed on, None where nothing leads."""
+        """The leaves of the input, whose gradients are handed on."""
         return [tensor for tensor in tree.tensors(self.x) if tensor.requires_grad]
 
     def roots(self, above: Gradients | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return where a backward begins, and the gradients there.
 
-        What is frozen, or unused by the next block, has no part in it.
-
         Args:
-            above: of each tensor of the output that can have a gradient; None of a loss, and empty
-                where nothing is handed down.
+            above: of each tensor of the output that can have a gradient, None for what the next
+                block leaves alone; None for a loss, and empty where nothing is handed down.
         """
         found = [tensor for tensor in tree.tensors(self.output) if tree.differentiable(tensor)]
         above = [torch.ones_like(root) for root in found] if above is None else above
@@ -133,11 +103,11 @@ def leaf(tensor: Tensor, wants: bool = True) -> Tensor:
 
 
 class BlockStage:
-    """A block under backprop: takes the gradient of its output, hands on that of its input.
+    """A block under backprop.
 
     Args:
-        loss: of (output, y) for the last block; the others pass y on.
         optimizer: of the block's own parameters; None if it has none.
+        loss: of (output, y) for the last block; the others pass y on.
     """
 
     def __init__(
@@ -147,7 +117,7 @@ class BlockStage:
         loss: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
-        self.device, self.inputs = device_of(block), Inputs(block)
+        self.device, self.inputs = device_of(block), Inputs()
         self.kept: dict[tuple[int, int], Graph] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
@@ -161,10 +131,7 @@ class BlockStage:
         return None if self.loss is not None else (tree.detach(output), y)
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
-        """Take the gradients of the output's floating tensors, return those of the input's.
-
-        A tensor that the next block leaves alone, such as an LSTM's last states, has None.
-        """
+        """Take the gradients of the output's floating tensors, return those of the input's."""
         return self.kept.pop((batch, micro)).backward(place(payload, self.block))
 
     def update(self, payload: None, batch: int, micro: int) -> None:

@@ -1,7 +1,7 @@
 """What stands between a backward and an update, what is looked at there, and the losses noted."""
 
 import math
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -47,21 +47,15 @@ def check_untied(kind: str, parts: Iterable[nn.Module]) -> None:
                 )
 
 
-def check_reached(blocks: Iterable[nn.Module], reached: Container[int] | None = None) -> None:
+def check_reached(blocks: Iterable[nn.Module]) -> None:
     """See that every block that can learn has a gradient after the first backward.
 
-    Args:
-        reached: ids of the parameters that get one; default those that hold one.
     Raises:
         ValueError: names the block that has none, which would stay as it is without a word.
     """
     for number, block in enumerate(blocks):
         own = [each for each in block.parameters() if each.requires_grad]
-        if reached is None:
-            lost = all(each.grad is None for each in own)
-        else:
-            lost = not any(id(each) in reached for each in own)
-        if own and lost:
+        if own and all(each.grad is None for each in own):
             raise ValueError(
                 f"block {number} ({type(block).__name__}) can learn and gets no gradient: something"
                 " above it detaches, or gives whole numbers; freeze it (requires_grad_(False)) if"

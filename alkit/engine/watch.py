@@ -1,8 +1,7 @@
 """When tasks ran: by the host's clock, or on an accelerator by events of its own.
 
-A task on an accelerator returns when its operators are launched. Two events say when they ran; they
-are read at the end, when the device has finished, and placed on the host's time by one more event
-at the start.
+A task on an accelerator returns when its operators are launched. Two events say when they ran. They
+are read when the device has finished, and placed on the host's time by one event at the start.
 """
 
 import time
@@ -23,10 +22,11 @@ class Moment(NamedTuple):
 
 
 class Watch:
-    """Notes the moments of tasks; see `device` of a stage for whose events.
+    """Notes the moments of tasks; the `device` of a stage says whose events.
 
     Attributes:
         clock: "device" where any stage is on an accelerator, else "host".
+        noted: who ran which task, and when it began and ended.
     """
 
     def __init__(self, stages: Sequence[Any]) -> None:
@@ -45,10 +45,6 @@ class Watch:
         """Return this moment; where the stage is on an accelerator, when it gets there."""
         device = self.devices[stage]
         return Moment(time.perf_counter(), None if device is None else _event(device))
-
-    def note(self, resource: str, task: Task, start: Moment, end: Moment) -> None:
-        """Keep when a task ran."""
-        self.noted.append((resource, task, start, end))
 
     def intervals(self) -> Iterable[Interval]:
         """Return what was noted, in seconds of the host, once the devices have finished."""

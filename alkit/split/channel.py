@@ -6,10 +6,10 @@ The times of lanes are those of this side's clock; `offset_s` is what brings the
 import time
 from typing import Any
 
-from alkit.engine.messages import Message, Receiver, Sender
+from alkit.engine.messages import PLACES, Message, Receiver, Sender
 from alkit.schedule.timeline import Interval
 
-TOLD = 1 << 20  # the place in a batch of what belongs to no task
+TOLD = PLACES - 1  # the place of what belongs to no task
 ROOM = 256  # messages on their way
 EXCHANGES = 6  # of clocks; the fastest one counts
 
@@ -38,14 +38,14 @@ class Channel:
 
     def take(self) -> Message:
         """Wait for the first message that was asked for."""
-        message = self.receiver.take()
+        message = self.receiver.take(*next(iter(self.receiver.asked)))
         now_s = time.perf_counter()
         began_s = min(now_s, max(self.free_s, message.mark / 1e9 + self.offset_s))
         self.free_s = now_s
         told = message.place == TOLD
         kind, batch = ("weights", 0) if told else ("send", message.batch - self.first)
-        micro, size = 0 if told else message.place, self.receiver.sizes[message[:2]]
-        self.seen.append(Interval(self.lane, kind, self.stage, batch, micro, began_s, now_s, size))
+        micro, times = 0 if told else message.place, (began_s, now_s)
+        self.seen.append(Interval(self.lane, kind, self.stage, batch, micro, *times, message.size))
         return message
 
     def arrived(self) -> list[Interval]:
@@ -72,7 +72,7 @@ class Channel:
                 continue
             self.tell(None)
             self.receiver.ask(TOLD, 0)
-            there_s, now_s = self.receiver.take().mark / 1e9, time.perf_counter()
+            there_s, now_s = self.receiver.take(TOLD, 0).mark / 1e9, time.perf_counter()
             found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
         if self.serves:
             self.offset_s = min(found)[1]

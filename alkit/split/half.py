@@ -70,7 +70,7 @@ class Half:
         self.seed, self.number = seed, device
         self.returns = stage == 1 and first > 0
         self.optimizer = made(optimizer, self.units.named_parameters())
-        self.inputs = Inputs(*units)
+        self.inputs = Inputs()
         held, buffers = self.units.state_dict(), self.units.named_buffers()
         self.loose = {name: own.clone() for name, own in buffers if name not in held}
         self.parts: Sequence[Any] = ()  # micro-batches of the open batch

@@ -13,7 +13,6 @@ import json
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -207,25 +206,15 @@ class _Side(Run):
     def __init__(self, schedule: Schedule, stages: Sequence[Any], channel: Channel) -> None:
         side = int(channel.serves)
         self.told, self.due = _told(schedule, side), _told(schedule, 1 - side)
-        self.channel, self.to_ask = channel, deque[tuple[int, int]]()
+        self.channel = channel
         own = range(2 * side, min(2 * side + 2, schedule.lanes))  # a stage's half, and its link
         super().__init__(schedule, stages, own, self.due)
 
     def feed(self) -> None:
         """Take the next batch, and ask for all that the other side will say of it."""
-        before = self.fed
         super().feed()
-        if self.fed > before:
-            self.to_ask += [(at, before) for at in range(len(self.due))]
-        self.ask()
-
-    def ask(self) -> None:
-        """Ask for what is due, as soon as its size is known, or if it needs none."""
-        while self.to_ask:
-            place, batch = self.to_ask[0]
-            if not self.channel.receiver.ask(place, self.channel.first + batch):
-                return
-            self.to_ask.popleft()
+        for at in () if self.closed else range(len(self.due)):
+            self.channel.receiver.ask(at, self.channel.first + self.fed - 1)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
         """Run a task; a device's that takes too long ends it, saying where all threads are."""
@@ -241,7 +230,6 @@ class _Side(Run):
 
     def listen(self, task: Task | None = None) -> None:
         """Wait for the next task that has ended at the other side."""
-        self.ask()
         message = self.channel.take()
         kind, stage, micro = self.due[message.place]
         batch = message.batch - self.channel.first
@@ -249,10 +237,8 @@ class _Side(Run):
 
     def close(self) -> None:
         """Hear the other side out."""
-        self.ask()
         while self.channel.receiver.asked:
             self.listen()
-            self.ask()
         self.channel.first += self.fed
 
 

@@ -1,4 +1,4 @@
-"""compile="steps": a layer's whole step as one call, in the bits of all modes."""
+"""compile="steps": a layer's forward and backward as one call, in the bits of all modes."""
 
 import copy
 import os
@@ -14,7 +14,7 @@ from torch import nn
 
 import alkit
 from alkit.al.stages import Epoch, optimizers_of
-from alkit.engine.compiled import NotCompiled, Step, _rule_of, compiling, without_lock
+from alkit.engine.compiled import Step, compiling, without_lock
 from alkit.engine.run import run_single
 from alkit.schedule.task import al_pipeline
 
@@ -116,34 +116,8 @@ def test_a_block_that_no_gradient_reaches_is_named():
         alkit.fit(made, DATA, **options)
 
 
-OPTIMISERS = {
-    "adam": partial(torch.optim.Adam, lr=0.01, weight_decay=0.1, betas=(0.8, 0.9)),
-    "adamw": partial(torch.optim.AdamW, lr=0.01, weight_decay=0.1, eps=1e-3),
-    "sgd": partial(torch.optim.SGD, lr=0.1),
-    "nesterov": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
-}
-
-
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_steps_that_are_written_out_are_those_of_torch(name):
-    torch.manual_seed(0)
-    own, twin = (nn.Parameter(torch.ones(5)) for _ in range(2))
-    optimizer, plain = OPTIMISERS[name]([own]), OPTIMISERS[name]([twin])
-    rule, group, states = _rule_of(own, [optimizer])
-    rate = torch.tensor(group["lr"], dtype=torch.float64)
-    for _ in range(4):
-        twin.grad = torch.randn(5)
-        with torch.no_grad():
-            rule(own, twin.grad, states, rate, group)
-        plain.step()
-    torch.testing.assert_close(own, twin)
-    for key, value in plain.state[twin].items():
-        if value is not None:  # SGD without momentum writes down that it has none
-            torch.testing.assert_close(optimizer.state[own][key], value)
-
-
-def hooked(parameters):
-    optimizer = torch.optim.SGD(parameters, lr=0.1)
+def hooked(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
     optimizer.register_step_pre_hook(lambda *_: None)
     return optimizer
 
@@ -151,16 +125,23 @@ def hooked(parameters):
 @pytest.mark.parametrize(
     "made",
     [
-        partial(torch.optim.RMSprop, lr=0.1),
+        partial(torch.optim.RMSprop, weight_decay=0.1),
         partial(torch.optim.Adam, amsgrad=True),
-        partial(torch.optim.SGD, lr=0.1, momentum=0.9, dampening=0.5),
+        partial(torch.optim.SGD, momentum=0.9, dampening=0.5),
+        alkit.clipped(torch.optim.AdamW, 0.1),
         hooked,
     ],
 )
-def test_other_optimisers_are_not_compiled(made):
-    weight = nn.Parameter(torch.ones(2))
-    with pytest.raises(NotCompiled, match="none of SGD, Adam and AdamW"):
-        _rule_of(weight, [made([weight])])
+def test_any_optimiser_steps_as_it_is(made):
+    compiled, eager = (fit(made=plain, optimizer=made, compile=c) for c in ("steps", False))
+    assert compiled.details.eager == ("", "", "", "")
+    torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_of_all_backprop_are_clipped():
+    compiled, eager = (fit("bp", plain, compile=c, clip=0.1) for c in ("steps", False))
+    assert compiled.details.eager == ("",)
+    torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
 
 
 class Looking(nn.Linear):
@@ -200,15 +181,14 @@ def test_what_a_block_holds_may_change():
             return ((found * self.weight).mean(),), found
 
     part = Scaled()
-    optimizer = torch.optim.SGD(part.parameters(), lr=0.1)
-    step = Step(part, [optimizer])
+    step = Step(Scaled.forward, [part])
     assert step(torch.ones(2))[1].tolist() == [1, 1]
     part.held["factor"] = 3.0
     assert step(torch.ones(2))[1].tolist() == [3, 3]
-    assert step.stands([optimizer])
+    assert step.stands([part])
+    assert not step.stands([Scaled()])
     part.double()
-    assert not step.stands([optimizer])
-    assert not step.stands([torch.optim.SGD(part.parameters(), lr=0.1)])
+    assert not step.stands([part])
 
 
 @pytest.mark.parametrize(
@@ -238,7 +218,7 @@ class Row(nn.Module):
 def test_code_is_compiled_for_what_it_is_given_and_nothing_else():
     """The same shape in another order of memory, and in another type."""
     part = Row()
-    step = Step(part, [torch.optim.SGD(part.parameters(), lr=0.0)])
+    step = Step(Row.forward, [part])
     x = torch.arange(9.0).view(3, 3)
     for given in (x, x.T, x.double(), x):
         torch.testing.assert_close(step(given)[1], (given.sin() * part.weight).detach())

@@ -90,13 +90,12 @@ def test_elastic_training_under_autocast_on_all_executors():
 def test_split_learnings_threads_and_ranks_begin_with_the_callers_state(context):
     [data] = parts([32])
     options = {"method": "pipelearn", "cuts": [2], "micro": 2, "batch_size": 8, "lr": 0.1}
-
-    sgd = partial(torch.optim.SGD, momentum=0.9)
+    options["optimizer"] = partial(torch.optim.SGD, momentum=0.9)
 
     def trained(ranks, around):
         blocks = units()
         with around():
-            alkit.fit(blocks, data, optimizer=sgd, ranks=ranks, progress=False, **options)
+            alkit.fit(blocks, data, ranks=ranks, progress=False, **options)
         return nn.ModuleList(blocks).state_dict()
 
     local, apart = (trained(ranks, CONTEXTS[context]) for ranks in (1, 3))

@@ -34,30 +34,29 @@ def _same(one, other):
 
 
 def _passed_on(payloads):
-    """Send and broadcast from rank 0; batches of other sizes, and asked for ahead, in between."""
+    """Send and broadcast from rank 0; taken in another order, and asked for ahead, in between."""
     if dist.get_rank() == 0:
-        sender = Sender(1, lag=LAG, room=3)
+        sender = Sender(1, lag=LAG, room=len(payloads))
         for place, payload in enumerate(payloads):
             sender.send(place, 0, 7, payload)
         for batch, rows in enumerate(ROWS, 1):
             sender.send(0, batch, 0, torch.full((rows, 3), float(batch)))
-        sender.send(END, len(ROWS), 0, None)
+        sender.send(0, len(ROWS) + 1, END, None)
         sender.settle()
         return [broadcast(payload, 0) for payload in payloads]
     receiver = Receiver(0, lag=LAG)
     for place in range(len(payloads)):
-        assert receiver.ask(place, 0)
-    found = [receiver.take().payload for _ in payloads]
-    ahead = 1
+        receiver.ask(place, 0)
+    found = [receiver.take(place, 0).payload for place in reversed(range(len(payloads)))][::-1]
+    for batch in range(1, len(ROWS) + 2):
+        receiver.ask(0, batch)
     for batch, rows in enumerate(ROWS, 1):
-        while ahead <= len(ROWS) and receiver.ask(0, ahead):
-            ahead += 1
-        assert ahead <= batch + LAG  # how much of a later one fits isn't known yet
-        message = receiver.take()
-        assert (message.place, message.batch) == (0, batch)
+        # how much of a later one fits isn't known yet
+        assert [*receiver.asked] == [(0, at) for at in (batch, batch + 1) if at <= len(ROWS) + 1]
+        message = receiver.take(0, batch)
+        assert message[:3] == (0, batch, 0)
         assert torch.equal(message.payload, torch.full((rows, 3), float(batch)))
-    receiver.ask(END, 0)
-    assert receiver.take()[:3] == (END, len(ROWS), 0)
+    assert receiver.take(0, len(ROWS) + 1).mark == END
     assert _same(found, payloads)
     return [broadcast(None, 0) for payload in payloads]
 
