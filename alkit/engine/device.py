@@ -48,7 +48,7 @@ def devices_named(device: Names, *, every: bool = False) -> list[torch.device]:
         ValueError: a device that this machine lacks.
     """
     here, found = available(), list[str]()
-    for name in map(str, [device] if isinstance(device, (str, torch.device)) else device):
+    for name in map(str, device if isinstance(device, (list, tuple)) else [device]):
         kind = here[-1].partition(":")[0] if name == "auto" else name
         same = [each for each in here if each.partition(":")[0] == kind] or [name]
         found += same if every else same[:1]
