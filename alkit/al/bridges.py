@@ -33,9 +33,6 @@ def pool(s: Any) -> Tensor:
     (B, D) stays; (B, T, D) becomes its mean over positions, over the real ones if s is a tuple
     whose second tensor is a boolean mask (B, T); (B, C, H, W) becomes 2 x 2 means, (B, 4 C). Of
     any other tuple the first tensor counts.
-
-    Raises:
-        ValueError: a tensor of another rank.
     """
     x, *others = tree.tensors(s)
     if x.dim() == 2:

@@ -47,8 +47,6 @@ def shared(y: Tensor, *, soft: bool = False) -> Tensor | Codes:
 
     Args:
         soft: soft labels, too, become `Codes`, as losses that compare with all classes need them.
-    Raises:
-        ValueError: with `soft`, rows that are no shares of classes.
     """
     top, index = y.max(1)
     if not bool((top == 1).all()) or int(torch.count_nonzero(y)) != len(y):
@@ -60,11 +58,7 @@ def shared(y: Tensor, *, soft: bool = False) -> Tensor | Codes:
 
 
 def class_codes(target: Tensor | Codes) -> Codes:
-    """Return `target` as `Codes`; of plain rows (B, K), the distinct ones count as the classes.
-
-    Raises:
-        ValueError: soft labels, which would become a class each.
-    """
+    """Return `target` as `Codes`; of plain rows (B, K), the distinct ones count as the classes."""
     if isinstance(target, Codes):
         return target
     if isinstance(shared(target), Tensor) and are_shares(target):

@@ -77,11 +77,7 @@ METHODS = {
 
 
 def method_named(name: str) -> Method:
-    """Return a method.
-
-    Raises:
-        ValueError: an unknown name.
-    """
+    """Return a method."""
     if name not in METHODS:
         raise ValueError(
             f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"

@@ -41,11 +41,7 @@ class Settings:
             raise TypeError(f"cuts is {self.cuts}: give a list, [{self.cuts}]")
 
     def check(self, method: Method) -> None:
-        """Refuse what a method would not read.
-
-        Raises:
-            TypeError, ValueError: names it, and what it is for.
-        """
+        """Refuse what a method would not read."""
         name, flushed = method.name, method.order == "flushed"
         if self.clip is not None and not flushed:
             raise TypeError(

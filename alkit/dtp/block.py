@@ -33,8 +33,6 @@ class Block(nn.Module):
 
     Args:
         where: for messages.
-    Raises:
-        NoInverse: a module that has no inverse here.
     """
 
     def __init__(

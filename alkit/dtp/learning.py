@@ -139,8 +139,6 @@ class BlockFeedback:
         Args:
             passed: of the block, on this batch.
             step: number of the batch, which the noise depends on.
-        Raises:
-            FloatingPointError: a loss is not finite; says what to lower.
         """
         noise, clean = noise_for(self.seed, step, n), self.clean(n, passed)
         found = [self._step(n, clean, noise) for _ in range(self.iterations[n])]

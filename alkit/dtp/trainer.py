@@ -64,11 +64,7 @@ class Trainer(trainer.Trainer):
         self.step, self.feedback_losses = 0, dict[int, list[Tensor]]()
 
     def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> trainer.Trained:
-        """Train for an epoch on batches (x, y).
-
-        Raises:
-            FloatingPointError: a loss or a weight is not finite.
-        """
+        """Train for an epoch on batches (x, y)."""
         losses, start_s = LossLog(self._diverged), time.perf_counter()
         for stage in self.stages:
             stage.begin(losses, self.step)

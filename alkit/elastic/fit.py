@@ -70,9 +70,6 @@ def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, 
 
     Returns:
         What makes layouts, and what counts bytes.
-    Raises:
-        ValueError: weights that stages share, or a rank that would hold more than the budget
-            beside activations.
     """
     rate: dict[str, Any] = {} if plan.lr is None else {"lr": plan.one_lr}
     budget = Budget(network, partial(made, plan.optimizer or adam, **rate), settings.memory_budget)

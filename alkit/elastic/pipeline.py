@@ -50,9 +50,6 @@ def run_epoch(
         steps: the rows of each step's global batch.
         y: labels of all samples.
         threads: operator threads of each worker.
-    Raises:
-        FloatingPointError: a loss or gradient is not finite.
-        ValueError: activations do not fit into the budget of bytes.
     """
     start_s, world, layout = time.perf_counter(), replica.world, replica.layout
     cache.counts.clear()

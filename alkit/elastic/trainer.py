@@ -105,11 +105,7 @@ class Trainer(trainer.Trainer):
             left = left[count:]
 
     def train(self, batches: Iterable[tuple[Any, Any]]) -> Trained:
-        """Decide, and train for an epoch.
-
-        Raises:
-            FloatingPointError: a loss or gradient is not finite.
-        """
+        """Decide, and train for an epoch."""
         start_s, epoch = time.perf_counter(), len(self.layouts)
         layout = self._decided(epoch)
         self.units.freeze(layout.frozen)

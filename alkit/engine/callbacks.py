@@ -23,11 +23,7 @@ class Best:
         self.needs_validation = not column or column.startswith("val_")
 
     def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
-        """Look whether the column is there.
-
-        Raises:
-            KeyError: names those that there are.
-        """
+        """Look whether the column is there."""
         if self.column and self.column not in row:
             raise KeyError(f"no column {self.column!r}: the history has {', '.join(row)}")
         return False

@@ -60,11 +60,7 @@ def _plain(value: Any) -> Any:
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """Return what was saved, with all tensors on the CPU.
-
-    Raises:
-        ValueError: the file is damaged, no checkpoint, or one of another version of alkit.
-    """
+    """Return what was saved, with all tensors on the CPU."""
     try:
         # torch leaves the checksums that it writes unread, and packs nothing
         with zipfile.ZipFile(path) as archive:

@@ -168,8 +168,6 @@ def profile_rows(
         batches: a few of equal shape, as the first stage takes them. The first `warmup` are not
             timed, nor, with busy neighbours, the last one, when a neighbour may have ended.
         busy: cores at work meanwhile, this one included.
-    Raises:
-        ValueError: too few batches.
     """
     batches = list(batches)
     last = len(batches) - (2 if busy > 1 else 1)

@@ -44,8 +44,6 @@ def devices_named(device: Names, *, every: bool = False) -> list[torch.device]:
 
     Args:
         every: a kind without a number names all devices of it, and not the first.
-    Raises:
-        ValueError: a device that this machine lacks.
     """
     here, found = available(), list[str]()
     for name in map(str, device if isinstance(device, (list, tuple)) else [device]):
@@ -108,11 +106,7 @@ def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
 
 
 def spread(model: Model, device: Names | None) -> Model:
-    """Put layers on the devices named, neighbours on one; None leaves them where they are.
-
-    Raises:
-        ValueError: more devices than layers, or one that this machine lacks.
-    """
+    """Put layers on the devices named, neighbours on one; None leaves them where they are."""
     if device is None:
         return model
     found, layers = devices_named(device), len(list(model))
@@ -122,11 +116,7 @@ def spread(model: Model, device: Names | None) -> Model:
 
 
 def place_whole(module: nn.Module, device: Names | None) -> None:
-    """Put a network that is not cut on one device; None leaves it where it is.
-
-    Raises:
-        ValueError: several devices, or one that this machine lacks.
-    """
+    """Put a network that is not cut on one device; None leaves it where it is."""
     found = [] if device is None else devices_named(device)
     if len(found) > 1:
         raise ValueError(f"{len(found)} devices, and a network is on one: give one, or ranks")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from alkit.base import tree
 from alkit.data.given import as_source
-from alkit.data.labels import are_numbers, are_shares
+from alkit.data.labels import are_shares
 from alkit.engine.reduction import Loss, loss_of, options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
@@ -47,32 +47,30 @@ def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
         scores: (B, C); or (B, C, ...), or (B, ..., C), where y has a class for each place.
         y: class numbers (B,) or (B, ...), or rows (B, C) of shares, whose highest one is the class.
         ignored: a label that doesn't count.
-    Raises:
-        ValueError: y is neither.
     """
-    if y.is_floating_point() and _are_classes(y):
-        y = y.argmax(1)
-    axis = _axis(scores, y)
-    if axis is None:
+    if (found := _classes(scores, y)) is None:
         raise ValueError(
             f"targets {tuple(y.shape)} of {y.dtype} are no classes, so no sample is right or wrong:"
             " compare predict(x) with them, or fit one of torch's losses by its name"
         )
+    classes, axis = found
     # scores that are no numbers are wrong answers, whatever the highest of them is
-    hits = (scores.argmax(axis) == y) & ~scores.isnan().any(axis)
-    found, counted = (each.reshape(len(y), -1) for each in (hits, y != ignored))
-    return (found & counted).sum(1) / counted.sum(1)
+    hits = (scores.argmax(axis) == classes) & ~scores.isnan().any(axis)
+    hit, counted = (each.reshape(len(y), -1) for each in (hits, classes != ignored))
+    return (hit & counted).sum(1) / counted.sum(1)
 
 
-def _axis(scores: Any, y: Tensor) -> int | None:
-    """Return the axis of the classes; None if y has no class for each place of the scores."""
-    if y.is_floating_point() or y.dtype == torch.bool or not isinstance(scores, Tensor):
-        return None
-    if scores.dim() != y.dim() + 1:
+def _classes(scores: Any, y: Any) -> tuple[Tensor, int] | None:
+    """Return class numbers and the scores' axis of classes; None if y has no class a place."""
+    if not isinstance(scores, Tensor) or not isinstance(y, Tensor):
+        return None  # several targets a sample, for a loss of one's own
+    if y.is_floating_point() and y.dim() == 2 and y.shape[1] > 1 and are_shares(y):
+        y = y.argmax(1)
+    if y.is_floating_point() or y.dtype == torch.bool or scores.dim() != y.dim() + 1:
         return None
     if scores.shape[:1] + scores.shape[2:] == y.shape:
-        return 1
-    return -1 if scores.shape[:-1] == y.shape else None
+        return y, 1
+    return (y, -1) if scores.shape[:-1] == y.shape else None
 
 
 def evaluate(
@@ -85,8 +83,6 @@ def evaluate(
     Args:
         part: a `Part`, tensors (x, y), a Dataset, or an iterable of batches.
         depth: leave an ALModel at this layer; default the full path.
-    Raises:
-        ValueError: targets that are no classes.
     """
     options = {} if depth is None else {"depth": depth}
     found = _scored(model, part, batch_size, **options)
@@ -127,31 +123,24 @@ def judge(
     summed, ignored = options.get("reduction") == "sum", options.get("ignore_index", -100)
     classes, rows, kept = False, list[Tensor](), list[tuple[Any, Tensor]]()
     for scores, y in _scored(model, part, batch_size):
-        classes = classes if rows else _of_classes(scores, y, loss)
+        if not rows:
+            found = None if by_column(loss) else _classes(scores, y)
+            classes = found is not None and scores.shape[found[1]] > 1
         kept += [tree.map_tensors(_wide, (scores, y))] if metrics else []
         if classes:
             rows.append(right(scores, y, ignored=ignored))
         else:
             size, value = tree.batch_size(y), float(loss_of(loss, scores, y))
             rows.append(torch.full((size,), value / (size if summed else 1)))
-    found = torch.cat(rows)
-    mean = found.nanmean() if classes else found.sum() if summed else found.mean()
+    whole = torch.cat(rows)
+    mean = whole.nanmean() if classes else whole.sum() if summed else whole.mean()
     values = {"accuracy" if classes else "loss": mean.item()}
     if metrics:
         scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
-        if classes and targets.is_floating_point() and _are_classes(targets):
-            targets = targets.argmax(1)
+        numbers = _classes(scores, targets) if classes else None
+        targets = targets if numbers is None else numbers[0]
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
-    return Judged(found if classes else None, values)
-
-
-def _of_classes(scores: Any, y: Any, loss: Any) -> bool:
-    """Say whether each place of a sample has one of several classes."""
-    if not isinstance(y, Tensor):  # several targets a sample, for a loss of one's own
-        return False
-    axis, shares = _axis(scores, y), y.is_floating_point() and _are_classes(y)
-    several = axis is not None and scores.shape[axis] > 1
-    return (shares or several) and not by_column(loss)
+    return Judged(whole if classes else None, values)
 
 
 def by_column(loss: Loss) -> bool:
@@ -165,7 +154,3 @@ def by_column(loss: Loss) -> bool:
 def _wide(tensor: Tensor) -> Tensor:
     """Return numbers that numpy has, too."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def _are_classes(y: Tensor) -> bool:
-    return are_numbers(y) or (y.dim() == 2 and y.shape[1] > 1 and are_shares(y))

@@ -117,8 +117,6 @@ class Group:
 
         Args:
             when, advice: begin and end the message.
-        Raises:
-            RanksDiffer: names the first part that differs.
         """
         if self.ranks == 1:
             return

@@ -46,9 +46,6 @@ def train_epochs(
         identity: what else, beside plan, rates and data, may not differ when a run is resumed.
         group: the ranks that run this; the first one writes files and shows progress.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
-    Raises:
-        ValueError: an option that doesn't fit, or a checkpoint that is damaged or of another run.
-        FloatingPointError: a loss is not finite.
     """
     group, path = group or Group("single"), plan.checkpoint
     held = files.locked(path) if group.is_first and path is not None else nullcontext()

@@ -30,9 +30,6 @@ def made(
         factory: called as `factory(parameters, lr=...)`; if its first argument is called
             `named_parameters`, with pairs (name, parameter), to make groups by name.
         options: the rate, where one is asked for.
-    Raises:
-        TypeError: the factory makes no optimiser.
-        ValueError: its optimiser holds other parameters than it was given.
     """
     pairs = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     if not pairs:
@@ -87,8 +84,6 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
 
     Args:
         lr: as it was given; None: the factory's own, if it has one.
-    Raises:
-        TypeError, ValueError: what makes no optimisers, or takes no rate where one is given.
     """
     if not callable(factory):
         raise TypeError(

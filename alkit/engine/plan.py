@@ -88,21 +88,13 @@ class Plan:
 
     @property
     def one_lr(self) -> float | None:
-        """The learning rate, for methods that have one.
-
-        Raises:
-            ValueError: several were given.
-        """
+        """The learning rate, for methods that have one."""
         if isinstance(self.lr, Mapping):
             raise ValueError(f"lr is {given(self.lr)}: {self.method} takes one number")
         return self.lr
 
     def refuse(self, *names: str, why: str) -> None:
-        """Refuse what a method can't take, where it was given.
-
-        Raises:
-            ValueError: names the first.
-        """
+        """Refuse what a method can't take, where it was given."""
         defaults = {each.name: each.default for each in fields(Plan)}
         for name in names:
             if (value := getattr(self, name)) is not defaults[name] and value != defaults[name]:
@@ -110,11 +102,7 @@ class Plan:
 
 
 def meet(executor: str, model: Any) -> Group:
-    """Return the ranks that run this, or a process alone, once it is sure that they begin alike.
-
-    Raises:
-        RanksDiffer: they have made different models.
-    """
+    """Return the ranks that run this, or a process alone, once it is sure that they begin alike."""
     group = Group(executor)
     advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
     group.check_equal(model.state_dict(), when="before the first step ", advice=advice)
@@ -122,12 +110,7 @@ def meet(executor: str, model: Any) -> Group:
 
 
 def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> Record:
-    """Fit in this process, or start ranks, fit on all, and bring back what they have trained.
-
-    Raises:
-        ValueError: a device that this machine lacks.
-        RankFailed: a rank failed; names it, and none is left running.
-    """
+    """Fit in this process, or start ranks, fit on all, and bring back what they have trained."""
     joined = Group().ranks
     if joined > 1 and plan.ranks not in (1, joined):
         raise ValueError(

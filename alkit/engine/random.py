@@ -54,12 +54,7 @@ def noise_of(part: Callable[..., Any], *key: int | str) -> AbstractContextManage
 
 @contextmanager
 def random_from(*key: int | str) -> Iterator["_Redirect"]:
-    """Make the random operators that the calling thread runs in this block a function of `key`.
-
-    Raises:
-        RuntimeError: an operator draws random numbers and takes no generator, so that its result
-            would depend on timing.
-    """
+    """Make the random operators that the calling thread runs in this block a function of `key`."""
     with _drawn_by(mode := _Redirect(key)):
         yield mode
 

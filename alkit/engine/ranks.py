@@ -29,12 +29,7 @@ FAR = 1 << 10  # a batch number with no ends near
 
 
 def owners(schedule: Schedule) -> list[int]:
-    """Return the worker of each stage.
-
-    Raises:
-        ValueError: a stage's tasks are shared by several workers, as al_m and al_fm do, or belong
-            to any free worker.
-    """
+    """Return the worker of each stage."""
     found: dict[int, set[int]] = {}
     for kind, stage, micro in schedule.places:
         found.setdefault(stage, set()).add(schedule.lane(Task(kind, stage, 0, micro)))

@@ -37,11 +37,7 @@ def rates(model: _Optimized) -> dict[str, float]:
 
 
 class Rates:
-    """The rates of a run, those that the model came with at first; it has them back on `close`.
-
-    Raises:
-        TypeError: what makes no scheduler of the optimiser that it is given.
-    """
+    """The rates of a run, those that the model came with at first; it has them back on `close`."""
 
     def __init__(self, model: _Optimized, scheduler: Scheduler | None) -> None:
         self.model, self.by_batch = model, isinstance(scheduler, EachBatch)
@@ -65,11 +61,7 @@ class Rates:
         return f"{type(self.made[0]).__name__} by {every} {plain}"
 
     def check(self, *, validated: bool) -> None:
-        """Refuse a scheduler that would look at results that nobody measures.
-
-        Raises:
-            ValueError: says what it looks at.
-        """
+        """Refuse a scheduler that would look at results that nobody measures."""
         if self.plateaus and self.by_batch:
             raise ValueError("ReduceLROnPlateau looks at epochs: give it without each_batch")
         if "max" in self.plateaus and not validated:

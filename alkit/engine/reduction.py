@@ -52,11 +52,7 @@ def says_reduction(loss: Loss) -> bool:
 
 
 def check_reduction(loss: Loss) -> None:
-    """Refuse a loss that does not say whether it is a mean or a sum.
-
-    Raises:
-        ValueError: says how to say it.
-    """
+    """Refuse a loss that does not say whether it is a mean or a sum."""
     if not says_reduction(loss):
         raise ValueError(
             f"the loss {given(loss)} does not say what it is over, and parts of a batch are added:"

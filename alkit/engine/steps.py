@@ -31,11 +31,7 @@ def step(optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> 
 
 
 def check_untied(kind: str, parts: Iterable[nn.Module]) -> None:
-    """See that no two parts share a parameter: each would update it, at different moments.
-
-    Raises:
-        ValueError: names the first one that they share.
-    """
+    """See that no two parts share a parameter: each would update it, at different moments."""
     owner: dict[int, tuple[int, str]] = {}
     for at, part in enumerate(parts):
         for name, parameter in part.named_parameters():
@@ -48,11 +44,7 @@ def check_untied(kind: str, parts: Iterable[nn.Module]) -> None:
 
 
 def check_reached(blocks: Iterable[nn.Module]) -> None:
-    """See that every block that can learn has a gradient after the first backward.
-
-    Raises:
-        ValueError: names the block that has none, which would stay as it is without a word.
-    """
+    """See that every block that can learn has a gradient after the first backward."""
     for number, block in enumerate(blocks):
         own = [each for each in block.parameters() if each.requires_grad]
         if own and all(each.grad is None for each in own):
@@ -86,11 +78,7 @@ class LossLog:
         return len(self.seen) + len(self.unseen)
 
     def note(self, row: Tensor) -> None:
-        """Take in the losses of the next batch, (columns,).
-
-        Raises:
-            Exception: what `diverged` makes of the first loss that is not finite.
-        """
+        """Take in the losses of the next batch, (columns,)."""
         self.unseen.append(row.detach())
         if row.device.type == "cpu" or len(self.unseen) == LOOK_EVERY:
             self.look()

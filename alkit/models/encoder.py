@@ -161,11 +161,7 @@ def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[n
 
 
 def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
-    """Return the units: embedding, attention and MLP of every layer, norm, head.
-
-    Raises:
-        ValueError: an image that does not divide into patches.
-    """
+    """Return the units: embedding, attention and MLP of every layer, norm, head."""
     sizes = sizes or ViTSizes()
     if sizes.image % sizes.patch:
         raise ValueError(f"image {sizes.image} is not a multiple of {sizes.patch}")

@@ -36,8 +36,6 @@ def resnet_cifar(
     Args:
         depth: 6 n + 2, such as 8, 20, 56 or 110.
         width: channels of the first third; 16 as published.
-    Raises:
-        ValueError: another depth.
     """
     if depth < 8 or (depth - 2) % 6:
         raise ValueError(f"depth is {depth}: give 6 n + 2, such as 20")

@@ -72,11 +72,7 @@ class _Tracer(fx.Tracer):
 
 
 def trace(module: nn.Module) -> list[nn.Module]:
-    """Return a module as blocks.
-
-    Raises:
-        NotTraced: says why its graph is not the whole of it, or has no place to cut.
-    """
+    """Return a module as blocks."""
     if hooked(module):
         raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
     chance = _chance()

@@ -103,12 +103,7 @@ def _settings(plan: Plan, model: Whole) -> Settings:
 
 
 def _streams(plan: Plan, settings: Settings) -> list[Stream]:
-    """Deal the samples; images of bytes stay such until they are in a batch.
-
-    Raises:
-        TypeError: what can't be sent: nested inputs, or targets that are no classes.
-        ValueError: labels of no class.
-    """
+    """Deal the samples; images of bytes stay such until they are in a batch."""
     train = plan.data.train
     part = train if isinstance(train, Part) else None
     x, y = in_memory(train) if part is None else (part.x, part.y)

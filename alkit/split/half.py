@@ -118,13 +118,7 @@ class Half:
         return found[0].cpu() if self.returns and found and found[0] is not None else None
 
     def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step with what has added up.
-
-        Raises:
-            FloatingPointError: the batch's loss is not finite.
-            ValueError: a unit that can learn has no gradient after the first iteration, or training
-                changes what is in no state.
-        """
+        """Step with what has added up."""
         step = self.step + batch
         if self.is_last and not math.isfinite(self.losses[batch]):
             raise FloatingPointError(
@@ -161,12 +155,7 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:
-    """Refuse what can't be averaged, and what both sides would train on their own.
-
-    Raises:
-        ValueError: names the first unit that keeps something else than real tensors, or what is
-            shared.
-    """
+    """Refuse what can't be averaged, and what both sides would train on their own."""
     for at, unit in enumerate(units):
         for name, own in unit.state_dict().items():
             if not isinstance(own, Tensor) or own.is_complex():

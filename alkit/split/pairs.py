@@ -102,11 +102,7 @@ class Pairs:
         }
 
     def round(self, number: int) -> Round:
-        """Train a round; its end is in `state`.
-
-        Raises:
-            FloatingPointError: the training has diverged.
-        """
+        """Train a round; its end is in `state`."""
         steps, sizes = self.steps(number), self.sizes(number)
         seen = Timeline.joined([self.run(at, each) for at, each in steps.items()])
         pairs = {at: self.pair(at) for at in steps}
@@ -144,11 +140,7 @@ class Pairs:
     def average(
         self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]
     ) -> None:
-        """Put the mean over devices, weighted by their samples, into `state`.
-
-        Raises:
-            FloatingPointError: what was finite is not any more.
-        """
+        """Put the mean over devices, weighted by their samples, into `state`."""
         mean = average(list(states.values()), [sum(sizes[at]) for at in states])
         for name, own in mean.items():
             if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite

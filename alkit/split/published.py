@@ -51,9 +51,6 @@ def read(path: str | Path, **changes: Any) -> Config:
 
     Args:
         changes: values that count instead of the file's.
-    Raises:
-        ValueError: it can't be read, a key is unknown or set twice, or a value is of another type.
-        FileNotFoundError: there is no such file.
     """
     text = Path(path).read_text(encoding="utf-8")
     try:

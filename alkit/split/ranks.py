@@ -53,8 +53,6 @@ def agreed(
 
     Args:
         checkpoint: of the run, if it goes on: its choice of cuts holds.
-    Raises:
-        RanksDiffer: settings or labels differ.
     """
     group = Group("ranks")
     text = torch.frombuffer(bytearray(json.dumps(settings.plain()).encode()), dtype=torch.uint8)

@@ -26,8 +26,6 @@ def split(micro: int, *, returns: bool = True) -> Schedule:
 
     Args:
         returns: gradients come back; without a head (cut 0) they don't.
-    Raises:
-        ScheduleError: no micro-batches.
     """
     if micro < 1:
         raise ScheduleError(f"micro is {micro}: it must be at least 1")

@@ -36,8 +36,6 @@ def deal(samples: int, devices: int, size: int = 0, *, seed: int = 1994) -> list
 
     Args:
         size: samples of each device; 0: all are shared out, equally up to one.
-    Raises:
-        ValueError: more asked for than there are.
     """
     if devices * size > samples:
         raise ValueError(f"{size} samples for each of {devices} devices: there are {samples}")
@@ -53,8 +51,6 @@ class Stream:
         x, y: its samples (N, ...) and labels (N).
         device: its number.
         part: of which they are, where images of bytes become its floats.
-    Raises:
-        ValueError: fewer samples than a micro-batch must have, or no whole batch to keep.
     """
 
     def __init__(
