@@ -72,9 +72,8 @@ def fit(
             rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
             torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
         optimizer: called as `optimizer(parameters, lr=...)`, at the rate that it has by itself if
-            none is given; with a first argument called `named_parameters`, of pairs (name,
-            parameter). What it returns holds all of them. Default: Adam at 1e-3 for every method
-            that follows a gradient; DTP has its own. See also `alkit.clipped`.
+            none is given. What it returns holds all of them. Default: Adam at 1e-3 for every
+            method that follows a gradient; DTP has its own. See also `alkit.clipped`.
         scheduler: makes one of torch's schedulers from an optimiser, which steps after every epoch,
             or in `alkit.each_batch` after each update: `partial(CosineAnnealingLR, T_max=epochs)`.
             The model has its own rates back afterwards.

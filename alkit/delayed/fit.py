@@ -22,7 +22,7 @@ from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
 from alkit.engine.device import cores, devices_named, place, spread
 from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
-from alkit.engine.optimizers import adam, needs_rate
+from alkit.engine.optimizers import adam
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.trainer import Record
 from alkit.models.blocks import as_blocks
@@ -96,8 +96,6 @@ def model_of(plan: Plan) -> Pipeline:
     optimizer: Callable[..., torch.optim.Optimizer] = plan.optimizer or adam
     if plan.one_lr is not None:
         optimizer = partial(optimizer, lr=plan.one_lr)
-    elif needs_rate(optimizer):
-        raise ValueError("optimizer= has no learning rate of its own, and none is given: give lr=")
     return Pipeline(blocks, plan.loss or F.cross_entropy, cuts, optimizer)
 
 

@@ -23,19 +23,14 @@ def as_ever() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class CallerState:
-    """The calling thread's state, to be entered by another thread or process.
+    """The calling thread's state, to be entered by another thread or process."""
 
-    Attributes:
-        autocast: the dtype by kind of device, of those where it is on.
-        deterministic: whether algorithms must be deterministic, and whether others only warn.
-    """
-
-    autocast: dict[str, torch.dtype]
+    autocast: dict[str, torch.dtype]  # by kind of device, of those where it is on
     grad: bool
     inference: bool
     device: torch.device
     dtype: torch.dtype
-    deterministic: tuple[bool, bool]
+    deterministic: tuple[bool, bool]  # must algorithms be so, and do others only warn
 
     @classmethod
     def here(cls) -> "CallerState":

@@ -34,16 +34,10 @@ CYCLED = {"momentum", "betas", "base_momentum", "max_momentum"}
 
 
 def save(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write `state` to `path`, in one step for whoever reads or kills.
-
-    Args:
-        state: tensors, numbers, strings, None, and lists and dicts of these; numbers of numpy
-            become Python's.
-    """
-    state = _plain(dict(state))
+    """Write tensors, numbers and texts, in lists and dicts, in one step for whoever reads."""
     try:
         with replacing(path) as partial, partial.open("wb") as file:
-            torch.save({"version": VERSION, "state": state}, file)
+            torch.save({"version": VERSION, "state": _plain(dict(state))}, file)
     except (OSError, RuntimeError) as error:  # torch's own writer says only where it stopped
         full = any(getattr(each, "errno", 0) == ENOSPC for each in (error, error.__context__))
         why = "there is no space left on its disk" if full else str(error)
@@ -85,11 +79,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def snapshot(model: Any) -> dict[str, Any]:
-    """Return weights and states of the optimisers, ready to be saved; tensors are the model's own.
-
-    Args:
-        model: a module that names its optimisers; None where a part has no parameters to train.
-    """
+    """Return weights and states of the optimisers; the tensors are the model's own."""
     named = model.named_optimizers().items()
     states = {name: each.state_dict() if each is not None else None for name, each in named}
     return {"model": dict(model.state_dict()), "optimizers": states}
@@ -104,12 +94,7 @@ def restore(model: Any, saved: Mapping[str, Any]) -> None:
 
 
 def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -> dict[str, Any]:
-    """Return by name what tells a run from others.
-
-    Args:
-        state: "model", and "optimizers" where it has some.
-        network: how the model prints itself.
-    """
+    """Return by name what tells a run from others; `network` is how the model prints itself."""
     found = dict(state.get("model", {})) | dict(settings)
     for name, each in state.get("optimizers", {}).items():
         for at, group in enumerate(each["param_groups"] if each else ()):
@@ -121,12 +106,9 @@ def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -
 
 
 def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """Say what the first thing is that one lacks or has otherwise; "" if there is none.
-
-    Tensors come first; of them, types and shapes are compared.
-    """
+    """Name the first thing that one lacks or has otherwise, tensors by type and shape; or ""."""
     names = {**own, **saved}
-    for name in sorted(names, key=lambda each: not isinstance(names[each], Tensor)):
+    for name in sorted(names, key=lambda each: not isinstance(names[each], Tensor)):  # these first
         there, here = (_told(side.get(name, "missing")) for side in (saved, own))
         if there != here:
             return f"{name} is {there} there and {here} here"
@@ -167,9 +149,6 @@ def other_loss(saved: float | None, here: float | None) -> str:
     """Say how the loss of the saved weights on the first rows was another one; "" if it was not."""
     if saved is None or here is None or (math.isnan(saved) and math.isnan(here)):
         return ""
-    if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6):
-        return ""
-    return (
-        f"its weights have a loss of {saved:.6g} on the first {ROWS} rows there and of {here:.6g}"
-        " here, so the inputs, the network, the targets or the loss are others"
-    )
+    both = f"{saved:.6g} on the first {ROWS} rows there and of {here:.6g} here"
+    said = f"its weights have a loss of {both}, so inputs, network, targets or loss are others"
+    return "" if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6) else said

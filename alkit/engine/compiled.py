@@ -49,14 +49,11 @@ class _Losses(nn.Module):
 
 
 class Step:
-    """Losses and their gradients, as one compiled call where that can be.
+    """Losses and their gradients, as one compiled call; where that can't be, `why` says why.
 
     Args:
-        function: called with parts and inputs, returns (losses, what is handed on), the losses a
-            tuple of scalars.
+        function: called with parts and inputs, returns (a tuple of losses, what is handed on).
         parts: modules, and others.
-    Attributes:
-        why: why they run as they are; "" if they are compiled, or were not called yet.
     """
 
     def __init__(self, function: Callable[..., Any], parts: Sequence[Any]) -> None:

@@ -29,20 +29,14 @@ from alkit.schedule.task import Schedule
 
 @dataclass(frozen=True)
 class BlockCost:
-    """What a batch costs in a block, or an AL layer.
-
-    Attributes:
-        output_bytes: handed to the next block; back-propagated gradients are as large.
-        saved_bytes: kept from forward to backward.
-        parameter_bytes: without gradients and optimiser states.
-    """
+    """What a batch costs in a block, or an AL layer."""
 
     forward_s: float
     backward_s: float
     update_s: float
-    output_bytes: int = 0
-    saved_bytes: int = 0
-    parameter_bytes: int = 0
+    output_bytes: int = 0  # handed on; back-propagated gradients are as large
+    saved_bytes: int = 0  # kept from forward to backward
+    parameter_bytes: int = 0  # without gradients and optimiser states
 
     @property
     def seconds(self) -> float:
@@ -75,11 +69,8 @@ class Ledger:
     """The bytes that autograd keeps for the backward, exactly, on any device, from any thread.
 
     A storage counts once, however often it is saved, until autograd lets it go. Parameters and
-    buffers of `model` don't count. What an operator keeps inside itself is not seen.
-
-    Attributes:
-        now: bytes that are kept at present.
-        peak: the most that were ever kept.
+    buffers of `model` don't count. What an operator keeps inside itself is not seen. `now` is kept
+    at present, `peak` was the most.
     """
 
     def __init__(self, model: nn.Module | None = None) -> None:
@@ -138,12 +129,7 @@ def backprop_row(
     loss: Callable[[Any, Tensor], Tensor],
     optimizer: Callable[..., torch.optim.Optimizer],
 ) -> Row:
-    """Return a copy of blocks as stages under backprop, whose updates change nothing.
-
-    Args:
-        loss: of (output of the last block, y).
-        optimizer: called as `optimizer(parameters, lr=0.0)` for every block that has some.
-    """
+    """Return a copy of blocks as stages under backprop, whose updates change nothing."""
     own, stages = copy.deepcopy(list(blocks)), list[BlockStage]()
     for block in own:
         trained = [parameter for parameter in block.parameters() if parameter.requires_grad]

@@ -42,8 +42,7 @@ def cores() -> int:
 def devices_named(device: Names, *, every: bool = False) -> list[torch.device]:
     """Return the devices of a name, or of several; "auto" is the accelerator, if there is one.
 
-    Args:
-        every: a kind without a number names all devices of it, and not the first.
+    A kind without a number names the first device of it, or with `every` all.
     """
     here, found = available(), list[str]()
     for name in map(str, device if isinstance(device, (list, tuple)) else [device]):
@@ -63,10 +62,9 @@ def own_device(device: Names) -> torch.device:
 
 
 def backend_for(device: Names | None, ranks: int) -> str:
-    """Return the backend that joins ranks: gloo, and for device tensors NCCL or their own one.
+    """Return what joins ranks: gloo, and for collectives of device tensors NCCL or its like.
 
-    Only collectives of device tensors go that way, as it has no tags. It takes a device a rank:
-    where ranks share one, gloo does all.
+    That one has no tags, and takes a device a rank: where ranks share one, gloo does all.
     """
     named = set(devices_named(device or "cpu", every=True)[:ranks])
     kinds = {each.type for each in named}

@@ -43,9 +43,8 @@ class Subgroup:
 class Group:
     """This rank among all.
 
-    Args:
-        executor: of the run: "ranks" needs a group that this process has joined, and with another
-            one it is alone; by default it takes part if there is a group.
+    The executor "ranks" needs a group that this process has joined, and with another one it is
+    alone; by default it takes part if there is a group.
     """
 
     def __init__(self, executor: str | None = None) -> None:
@@ -84,10 +83,7 @@ class Group:
         return found
 
     def some(self, lists: Iterable[Sequence[int]]) -> Subgroup | None:
-        """Make groups of ranks and return this rank's; None if it is in none of two or more.
-
-        Every rank makes every group, in one order.
-        """
+        """Make groups on every rank and return this rank's; None if it is in none of several."""
         several = [[*ranks] for ranks in lists if len(ranks) > 1]
         own, made = dist.new_subgroups_by_enumeration(several) if several else (None, [])
         self.made += made
@@ -99,12 +95,10 @@ class Group:
         trained: Callable[[int], Any],
         take: Callable[[int, Any], None],
     ) -> None:
-        """Give every rank what the others have trained.
+        """Give every rank what the owners of the others' parts have trained.
 
         Args:
-            owners: the rank that has trained each part.
-            trained: called with the number of an own part, returns its state.
-            take: called with the number of another's part and its state.
+            trained, take: called with the number of a part; `take` with its state, too.
         """
         for part, owner in enumerate(owners) if self.ranks > 1 else ():
             mine = owner == self.rank
@@ -115,8 +109,7 @@ class Group:
     def check_equal(self, parts: Mapping[str, Any], *, when: str = "", advice: str) -> None:
         """Compare trees of tensors, by names for people, between all ranks.
 
-        Args:
-            when, advice: begin and end the message.
+        `when` and `advice` begin and end the message.
         """
         if self.ranks == 1:
             return

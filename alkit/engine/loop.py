@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,8 @@ from alkit.engine.plan import Plan
 from alkit.engine.rates import Rates
 from alkit.engine.reduction import loss_of
 from alkit.engine.trainer import Record, Row, Trained, Trainer
+
+KEPT = "rows", "best_epoch", "best", "stopped"  # of a run, in its file
 
 
 def train_epochs(
@@ -75,10 +76,13 @@ class _Run:
         validated = plan.data.validation is not None
         rates.check(validated=validated)
         self.trainer, self.plan, self.rates, self.group = trainer, plan, rates, group
-        self.metrics = dict(plan.metrics or {})
-        if "min" in rates.plateaus and validated:
-            self.metrics = {"loss": partial(loss_of, trainer.loss)} | self.metrics
+        follows_loss = "min" in rates.plateaus and validated
+        own: Row = {"loss": partial(loss_of, trainer.loss)} if follows_loss else {}
+        self.metrics = {**own, **(plan.metrics or {})}
         self.best_by = next((each for each in plan.callbacks if type(each) is Best), Best())
+        self.remembering: list[Any] = [
+            each for each in plan.callbacks if hasattr(each, "state_dict")
+        ]
         self.settings = self._settings(identity)
         # without validation the last epoch is the best
         self.choose = choose and (validated or bool(self.best_by.column))
@@ -102,7 +106,8 @@ class _Run:
         own = trainer.batches(plan, plan.data.train, len(self.rows))
         batches = _Timed(own, bar, plan.method)
         trained = trainer.train(batches)
-        row = _row(len(self.rows) + 1, rate, trainer, trained, batches, self._measured())
+        row: Row = {"epoch": len(self.rows) + 1, "lr": rate}
+        row |= _row(trained, trainer.row(trained), batches, self._measured())
         self.rates.end_epoch(row)
         self._call_back(row)
         self.rows.append(row)
@@ -120,22 +125,20 @@ class _Run:
         if self.best is not None:
             self.trainer.model.load_state_dict(self.best)
             torch.clear_autocast_cache()  # a context of the caller's holds casts of the last ones
-        test, tested = self.plan.data.test, Judged()
-        if test is not None:
-            self.trainer.gather()
-            tested = self.trainer.judge(test, self.metrics)
+        test, last = self.plan.data.test, self.last
+        tested = Judged() if test is None else self._judged(test)
         return Record(
             model=self.trainer.model,
             history=pd.DataFrame(self.rows),
-            losses=None if self.last is None else self.last.losses,
-            timeline=None if self.last is None else self.last.timeline,
+            losses=None if last is None else last.losses,
+            timeline=None if last is None else last.timeline,
             test_correct=tested.correct,
             metrics=tested.values,
             best_epoch=self.best_epoch,
             stopped_early=len(self.rows) < self.plan.epochs,
             seconds=self.seconds,
             settings=self.settings,
-            details=self.last,
+            details=last,
         )
 
     def _call_back(self, row: Row) -> None:
@@ -154,12 +157,13 @@ class _Run:
 
     def _measured(self) -> Row:
         """Return what is measured on the validation part, and the seconds."""
-        start_s, data = time.perf_counter(), self.plan.data
-        found: Row = {}
-        if data.validation is not None:
-            self.trainer.gather()
-            found = self.trainer.judge(data.validation, self.metrics).columns()
+        start_s, part = time.perf_counter(), self.plan.data.validation
+        found = {} if part is None else self._judged(part).columns()
         return found | {"eval_s": time.perf_counter() - start_s}
+
+    def _judged(self, part: Source) -> Judged:
+        self.trainer.gather()
+        return self.trainer.judge(part, self.metrics)
 
     # ---- the file
 
@@ -170,7 +174,7 @@ class _Run:
         settings |= {"scheduler": str(self.rates)} | identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
         settings |= {"best": self.best_by.column} if self.best_by.column else {}
-        kept = [type(each).__name__ for each in self._remembering()]
+        kept = [type(each).__name__ for each in self.remembering]
         settings |= {"callbacks": kept} if kept else {}
         settings |= {"data": plan.data.fingerprint(whole=plan.checkpoint is not None)}
         return settings | ({"metrics": sorted(self.metrics)} if self.metrics else {})
@@ -188,12 +192,11 @@ class _Run:
         if self.plan.checkpoint is None:
             return
         state = self.trainer.state()
-        found = {"rows": self.rows, "best_epoch": self.best_epoch, "best": self.best}
-        found |= {"stopped": self.stopped, "settings": self.settings}
-        found |= {"network": repr(self.trainer.model)}
+        found: dict[str, Any] = {name: getattr(self, name) for name in KEPT}
+        found |= {"settings": self.settings, "network": repr(self.trainer.model)}
         found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
         found |= {"generators": [each.get_state() for each in self._generators()]}
-        found |= {"callbacks": [each.state_dict() for each in self._remembering()]}
+        found |= {"callbacks": [each.state_dict() for each in self.remembering]}
         if self.group.is_first:
             checkpoints.save(self.path, state | found)
 
@@ -216,13 +219,10 @@ class _Run:
         trainer.load(saved)
         for each, state in zip(self._generators(), saved["generators"], strict=False):
             each.set_state(state)
-        for callback, state in zip(self._remembering(), saved["callbacks"], strict=True):
+        for callback, state in zip(self.remembering, saved["callbacks"], strict=True):
             callback.load_state_dict(state)
-        self.rows, self.best_epoch, self.best = saved["rows"], saved["best_epoch"], saved["best"]
-        self.stopped = saved["stopped"]
-
-    def _remembering(self) -> list[Any]:
-        return [each for each in self.plan.callbacks if hasattr(each, "state_dict")]
+        for name in KEPT:
+            setattr(self, name, saved[name])
 
     def _generators(self) -> list[torch.Generator]:
         """Return the generators of the user's loader, which go on from epoch to epoch."""
@@ -238,35 +238,26 @@ class _Timed:
         self.sizes: list[int] = []  # samples of each batch
 
     def __iter__(self) -> Iterator[Any]:
-        stream = None
-        for number in count(1):
-            start_s = time.perf_counter()
-            try:
-                stream = iter(self.batches) if stream is None else stream
-                batch = next(stream)
-            except StopIteration:
-                return
-            finally:
-                self.seconds += time.perf_counter() - start_s
-            self.bar.set_description(f"{self.name}, batch {number}", refresh=False)
-            self.bar.update(0)
+        start_s = time.perf_counter()
+        for batch in self.batches:
+            self.seconds += time.perf_counter() - start_s
             self.sizes.append(tree.batch_size(batch[0]))
+            self.bar.set_description(f"{self.name}, batch {len(self.sizes)}", refresh=False)
+            self.bar.update(0)
             yield batch
+            start_s = time.perf_counter()
+        self.seconds += time.perf_counter() - start_s
 
 
 def _copied(model: Any) -> dict[str, Tensor]:
     return copy.deepcopy(dict(model.state_dict()))
 
 
-def _row(
-    epoch: int, rate: float, trainer: Trainer, trained: Trained, batches: _Timed, measured: Row
-) -> Row:
-    row: Row = {"epoch": epoch, "lr": rate, "loss": _mean(trained.losses, batches.sizes)}
-    row["samples"] = sum(batches.sizes)
-    eval_s = measured.pop("eval_s")
-    data_s = batches.seconds
+def _row(trained: Trained, own: Row, batches: _Timed, measured: Row) -> Row:
+    eval_s, data_s = measured.pop("eval_s"), batches.seconds
+    row: Row = {"loss": _mean(trained.losses, batches.sizes), "samples": sum(batches.sizes)}
     times = {"data_s": data_s, "train_s": trained.seconds - data_s, "eval_s": eval_s}
-    own = trainer.row(trained)  # stands before the times, and its own times count
+    # the method's columns stand before the times, and its own times count
     return row | own | measured | times | {"step_s": trained.timeline.step_s} | own
 
 

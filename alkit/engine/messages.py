@@ -34,29 +34,17 @@ FILL = torch.zeros(ALIGNED, dtype=torch.uint8)
 
 
 class Message(NamedTuple):
-    """What `Receiver.take` gives.
+    """What `Receiver.take` gives; its size is in bytes."""
 
-    Attributes:
-        place: a number for what the payload is of.
-        mark: a fingerprint of the batch, or END.
-        size: in bytes.
-    """
-
-    place: int
+    place: int  # a number for what the payload is of
     batch: int
-    mark: int
+    mark: int  # a fingerprint of the batch, or END
     payload: Any
     size: int
 
 
 class Sender:
-    """Messages to another rank.
-
-    Args:
-        peer: the rank.
-        lag: see above; the receiver has the same.
-        room: messages on their way that nobody waits for.
-    """
+    """Messages to another rank, of which `room` may be on their way; `lag` is the receiver's."""
 
     def __init__(self, peer: int, *, lag: int, room: int) -> None:
         self.peer, self.lag, self.room = peer, lag, room
@@ -84,15 +72,11 @@ class Sender:
 
 
 class Receiver:
-    """Messages from another rank, those of a place in the order of its `send`.
-
-    Attributes:
-        asked: what may come, in the order in which it was asked for.
-    """
+    """Messages from another rank, those of a place in the order of its `send`."""
 
     def __init__(self, peer: int, *, lag: int) -> None:
         self.peer, self.lag = peer, lag
-        self.asked: dict[tuple[int, int], tuple[Any, Tensor]] = {}
+        self.asked: dict[tuple[int, int], tuple[Any, Tensor]] = {}  # what may come, in order
         self.due = set[tuple[int, int]]()  # it isn't known yet how much of them will fit
         self.sizes, self.skeletons = dict[tuple[int, int], int](), dict[int, Any]()
 

@@ -25,8 +25,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def trained(model: object, *, warn: bool = True) -> Iterator[None]:
     """Put a model, or its blocks, in training mode, see `training`; parts have theirs back after.
 
-    Args:
-        warn: about a whole model in evaluation mode.
+    One that is whole in evaluation mode is worth a warning.
     """
     blocks = _modules(model)
     parts = [part for block in blocks for part in block.modules()]
@@ -47,9 +46,6 @@ def training(module: nn.Module, around: bool = True) -> None:
 
     One that has parameters, all of them frozen, and is in evaluation mode stays so, with all that
     is in it. One without parameters follows the nearest one around it that has some.
-
-    Args:
-        around: the mode of the part around it.
     """
     own = list(module.parameters())
     if own and not module.training and not any(each.requires_grad for each in own):

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -27,16 +27,13 @@ def made(
     """Return the optimiser of what learns among these parameters; None if nothing does.
 
     Args:
-        factory: called as `factory(parameters, lr=...)`; if its first argument is called
-            `named_parameters`, with pairs (name, parameter), to make groups by name.
-        options: the rate, where one is asked for.
+        factory: called as `factory(parameters, lr=...)`; without a rate where none is asked for.
     """
     pairs = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     if not pairs:
         return None
     wanted = {id(parameter): name for name, parameter in pairs}
-    by_name = next(iter(_arguments(factory)), "") == "named_parameters"
-    found = factory(pairs if by_name else [each for _, each in pairs], **options)
+    found = factory([each for _, each in pairs], **options)
     if not isinstance(found, torch.optim.Optimizer):
         raise TypeError(f"optimizer= makes {given(found)}: it must return a torch.optim.Optimizer")
     held = {id(each) for group in found.param_groups for each in group["params"]}
@@ -80,21 +77,17 @@ def clipped(factory: Factory, norm: float) -> Factory:
 
 
 def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
-    """Return a factory that may be called with a rate, and the rate that it is called with.
-
-    Args:
-        lr: as it was given; None: the factory's own, if it has one.
-    """
+    """Return a factory that may be called with a rate, and the rate: `lr`, or else its own."""
     if not callable(factory):
         raise TypeError(
             f"optimizer= is {given(factory)}: give what makes one, such as"
             " lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)"
         )
-    found = _arguments(factory)
+    found = inspect.signature(factory).parameters
     if "lr" in found:
         own = found["lr"].default
         return factory, own if lr is None and isinstance(own, float) else lr
-    if not found or any(each.kind is each.VAR_KEYWORD for each in found.values()):
+    if any(each.kind is each.VAR_KEYWORD for each in found.values()):
         return factory, lr
     if lr is not None:
         raise ValueError(f"lr is {lr}, and optimizer= takes none: leave it out, or let it take lr=")
@@ -105,16 +98,3 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
         return made
 
     return without, lr
-
-
-def needs_rate(factory: Factory) -> bool:
-    """Say whether a factory has no rate of its own."""
-    lr = _arguments(factory).get("lr")
-    return lr is not None and lr.default is lr.empty
-
-
-def _arguments(factory: Factory) -> Mapping[str, inspect.Parameter]:
-    try:
-        return inspect.signature(factory).parameters
-    except ValueError:  # of a built-in function
-        return {}

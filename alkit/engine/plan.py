@@ -1,7 +1,7 @@
 """What one call of `alkit.fit` asks of a method, once it has been looked at."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,16 @@ from alkit.engine.rates import Scheduler
 from alkit.engine.trainer import Record
 
 HOOKS = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"  # which pickling loses
-PATIENCE_S = 600.0  # for a task, which may compile or be of a large network on one thread
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One call of `alkit.fit`; its docstring explains the rest.
+    """One call of `alkit.fit`, whose docstring explains what is not said here.
 
     Attributes:
         model: blocks, or the method's own model.
-        settings: of the method, as they were given; its names are known.
         sample: two samples (x, y); None with a method's own model.
-        width: scores of a sample that the last block gives.
-        classes: scores that there are to be.
+        width, classes: scores of a sample that the last block gives, and that there are to be.
     """
 
     data: Splits
@@ -63,23 +60,23 @@ class Plan:
             raise TypeError(f"seed is {given(self.seed)}: it must be a whole number")
 
     def batches(self, train: Source, epoch: int) -> Iterable[tuple[Any, Tensor]]:
-        """Return an epoch's batches of the training part."""
+        """Return an epoch's batches."""
         return train.batches(self.batch_size, seed=self.seed, epoch=epoch)
-
-    @property
-    def on_ranks(self) -> bool:
-        """Whether ranks train together, to be started or as this process is one of them."""
-        return self.ranks > 1 or Group().ranks > 1
-
-    @property
-    def executor(self) -> str:
-        """What runs the schedule: "ranks", or "threads"."""
-        return "ranks" if self.on_ranks else "threads"
 
     @property
     def crew(self) -> int:
         """How many ranks train together: those to start, or those of the group."""
         return max(self.ranks, Group().ranks)
+
+    @property
+    def on_ranks(self) -> bool:
+        """Whether several ranks train together."""
+        return self.crew > 1
+
+    @property
+    def executor(self) -> str:
+        """What runs the schedule."""
+        return "ranks" if self.on_ranks else "threads"
 
     @property
     def own_device(self) -> Names | None:
@@ -120,16 +117,16 @@ def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> 
     if plan.ranks == 1 or joined > 1:
         return fit(model, plan)
     options: dict[str, Any] = {"ranks": plan.ranks, "threads": plan.threads}
-    options |= {"backend": backend_for(plan.device, plan.ranks), "patience_s": PATIENCE_S}
+    options |= {"backend": backend_for(plan.device, plan.ranks)}
     hooks = [dict(getattr(each, kind)) for each in _optimizers(model) for kind in HOOKS]
-    snapshot, values = launch(_on_rank, fit, model, plan, hooks, **options)[0]
+    snapshot, record = launch(_on_rank, fit, model, plan, hooks, **options)[0]
     checkpoints.restore(model, snapshot)
-    return Record(**values | {"model": model})
+    return replace(record, model=model)
 
 
 def _on_rank(
     fit: Callable[[Any, Plan], Record], model: Any, plan: Plan, hooks: list[dict[int, Any]]
-) -> tuple[dict[str, Any], dict[str, Any]] | None:
+) -> tuple[dict[str, Any], Record] | None:
     """Run one rank; only rank 0's record travels, and its model as weights."""
     kinds = [getattr(each, kind) for each in _optimizers(model) for kind in HOOKS]
     for mine, others in zip(kinds, hooks, strict=True):
@@ -137,8 +134,7 @@ def _on_rank(
     record = fit(model, plan)
     if torch.distributed.get_rank() > 0:
         return None
-    values = {each.name: getattr(record, each.name) for each in fields(record)}
-    return checkpoints.snapshot(spread(record.model, "cpu")), values | {"model": None}
+    return checkpoints.snapshot(spread(record.model, "cpu")), replace(record, model=None)
 
 
 def _optimizers(model: Any) -> list[torch.optim.Optimizer]:

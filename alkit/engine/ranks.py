@@ -72,7 +72,7 @@ def run_ranks(
     start_s, rows, clock = time.perf_counter(), list[Any](), "host"
     if dist.get_rank() < used:
         run = _RankRun(schedule, stages)
-        run.here(run.checked(batches), threads, run.listen)
+        run.here(run.checked(batches), threads)
         run.close()
         clock = run.watch.clock
         rows = [(*i[1:5], i.start_s - start_s, i.end_s - start_s) for i in run.watch.intervals()]

@@ -40,8 +40,7 @@ class Rates:
     """The rates of a run, those that the model came with at first; it has them back on `close`."""
 
     def __init__(self, model: _Optimized, scheduler: Scheduler | None) -> None:
-        self.model, self.by_batch = model, isinstance(scheduler, EachBatch)
-        self.base = rates(model)
+        self.model, self.by_batch, self.base = model, isinstance(scheduler, EachBatch), rates(model)
         self.before = {name: dict(group) for name, group in _groups(model).items()}
         there = [each for each in model.named_optimizers().values() if each is not None]
         self.made = [_made(scheduler, each) for each in there if scheduler is not None]

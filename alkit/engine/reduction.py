@@ -32,11 +32,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
-    """Return by what the loss of each part is multiplied, so that their sum is the batch's loss.
-
-    Args:
-        targets: of each part.
-    """
+    """Return by what the loss of each part is multiplied, so that their sum is the batch's loss."""
     options, kind = options_of(loss)
     if options.get("reduction", "mean") == "sum" or len(targets) == 1:
         return [1.0] * len(targets)

@@ -41,7 +41,6 @@ def execute(
         batches: what stage 0's forward takes; pulled by the calling thread, a little ahead.
         threads: operator threads of each worker.
     Raises:
-        ValueError: no batches.
         Exception: the first one of any worker, with its traceback and a note that names the task.
     """
     run = run_single if schedule.workers == 1 else run_threads
@@ -63,11 +62,8 @@ def run_single(
             first. A random choice walks through what threads may do.
     """
 
-    def stuck(task: Task) -> None:
-        raise RuntimeError(f"{schedule.name} deadlocks at {task}")
-
     run = Run(schedule, stages)
-    run.here(batches, threads, stuck, choose or (lambda ready: 0))
+    run.here(batches, threads, choose or (lambda ready: 0))
     return run.timeline()
 
 
@@ -130,7 +126,7 @@ class Run:
         self.own = range(schedule.lanes) if own is None else own
         places = [p for p in schedule.places if schedule.lane(Task(*p[:2], 0, p[2])) in self.own]
         here = {stage for _, stage, _ in places}
-        self.watch = Watch([each if at in here else None for at, each in enumerate(stages)])
+        self.watch = Watch(each if at in here else None for at, each in enumerate(stages))
         self.stream: Iterator[tuple[int, Any]] = iter(())
         self.fed, self.closed = 0, False
         self.started = 0  # batches that stage 0 has run forward
@@ -155,10 +151,9 @@ class Run:
         self,
         batches: Iterable[Any],
         threads: int,
-        stuck: Callable[[Task], None],
         choose: Callable[[int], int] | None = None,
     ) -> None:
-        """Run the lanes on the calling thread; `stuck` gets a task that waits if all of them do."""
+        """Run the lanes on the calling thread; where all of them wait, see `listen`."""
         self.stream = enumerate(batches)
         with operator_threads(threads), CallerState.here().training():
             while not self.ended(self.own):
@@ -168,7 +163,7 @@ class Run:
                 if task is not None:
                     self.perform(task, 0 if self.schedule.free else self.schedule.lane(task))
                 elif not self.ended(self.own):
-                    stuck(next(task for task in self.next.values() if task is not None))
+                    self.listen(next(task for task in self.next.values() if task is not None))
 
     def feed(self) -> None:
         """Take the next batch from the stream."""
@@ -220,7 +215,7 @@ class Run:
         with self.lock:
             self.watch.noted.append((f"worker {worker}", task, start, end))
             lane = self.schedule.lane(task)
-            self.work_left.note(lane, task, end.host_s - start.host_s)
+            self.work_left.note(lane, task, end[0] - start[0])
             self._post(task, output)
             self.next[lane] = next(self.orders[lane], None)
             for moved in (lane, *self.waiting.pop(task, ())):
@@ -241,6 +236,10 @@ class Run:
 
     def tell(self, task: Task, output: Any) -> None:
         """Say that a task has ended, where somebody else waits for it."""
+
+    def listen(self, task: Task) -> None:
+        """Wait until somebody else has run what a task waits for; here there is nobody."""
+        raise RuntimeError(f"{self.schedule.name} deadlocks at {task}")
 
     def hear(self, task: Task, output: Any) -> None:
         """Take in that another rank has run a task, and what it made."""

@@ -51,15 +51,10 @@ class Inputs:
 
 @dataclass
 class Graph:
-    """A block's graph between two cuts: a forward keeps it, a backward goes down it once.
+    """A block's graph between two cuts: a forward keeps it, a backward goes down it once."""
 
-    Attributes:
-        x: the input, whose tensors are leaves if they want a gradient, see `leaf`.
-        output: nested or not; of a last block the loss.
-    """
-
-    x: Any
-    output: Any
+    x: Any  # its tensors are leaves if they want a gradient, see `leaf`
+    output: Any  # nested or not; of a last block the loss
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -98,17 +93,12 @@ class Graph:
 
 
 def leaf(tensor: Tensor, wants: bool = True) -> Tensor:
-    """Cut a tensor off from what made it; it is a leaf if it wants a gradient and can have one."""
+    """Cut a tensor off from what made it, as a leaf if it wants and can have a gradient."""
     return tensor.detach().requires_grad_(wants and tree.differentiable(tensor))
 
 
 class BlockStage:
-    """A block under backprop.
-
-    Args:
-        optimizer: of the block's own parameters; None if it has none.
-        loss: of (output, y) for the last block; the others pass y on.
-    """
+    """A block under backprop; the last one has the loss of (output, y), the others pass y on."""
 
     def __init__(
         self,
@@ -121,7 +111,7 @@ class BlockStage:
         self.kept: dict[tuple[int, int], Graph] = {}
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
-        """Take (x, y), keep the graph, hand on (output, y)."""
+        """Take (x, y) and hand on (output, y)."""
         x, y = payload
         x = tree.map_tensors(leaf, place(x, self.block))
         output = self.block(self.inputs(x))

@@ -16,11 +16,7 @@ def backward(module: nn.Module, losses: Iterable[Tensor]) -> None:
 
 
 def step(optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> None:
-    """Step once, if there is something to train.
-
-    Args:
-        clip: largest norm of all gradients together; None for no limit.
-    """
+    """Step once, if there is something to train; `clip` limits the norm of all gradients."""
     if optimizer is None:
         return
     if clip is not None:
@@ -61,12 +57,11 @@ LOOK_EVERY = 32  # batches, on an accelerator
 class LossLog:
     """The losses of a stage, a row a batch.
 
-    To look at a number that an accelerator computes is to wait for it. There the losses of many
-    batches are fetched at once: an error comes up to `LOOK_EVERY` batches late, and still names its
-    batch. On the CPU every row is looked at when it is noted.
+    To look at a number that an accelerator computes is to wait for it: there an error comes up to
+    `LOOK_EVERY` batches late, and still names its batch.
 
     Args:
-        diverged: makes an exception of (batch, column, value); None: nothing is looked at.
+        diverged: makes an exception of (batch, column, value) of a loss that is not finite.
     """
 
     def __init__(self, diverged: Callable[[int, int, float], Exception] | None = None) -> None:
@@ -84,7 +79,7 @@ class LossLog:
             self.look()
 
     def look(self) -> None:
-        """Fetch what has not been looked at; raises as `note` does."""
+        """Fetch what has not been looked at."""
         if not self.unseen:
             return
         fetched = self.unseen[0][None] if len(self.unseen) == 1 else torch.stack(self.unseen)

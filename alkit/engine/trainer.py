@@ -30,16 +30,12 @@ class Trained(Brief):
 
 
 class Trainer(Protocol):
-    """What a method gives to the loop; what it does not say is as it stands here.
-
-    Attributes:
-        model: what is trained.
-    """
+    """What a method gives to the loop; what it does not say is as it stands here."""
 
     model: Any
 
     def batches(self, plan: Any, train: Source, epoch: int) -> Iterable[tuple[Any, Any]]:
-        """Return the epoch's batches, by the loop's `Plan`."""
+        """Return the epoch's batches, by a `Plan`."""
         return plan.batches(train, epoch)
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:

@@ -5,35 +5,23 @@ are read when the device has finished, and placed on the host's time by one even
 """
 
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import torch
 
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Interval
 
-
-class Moment(NamedTuple):
-    """A moment by the host's clock, and on an accelerator an event."""
-
-    host_s: float
-    event: torch.Event | None = None
+Moment = tuple[float, torch.Event | None]  # by the host's clock, and on an accelerator an event
 
 
 class Watch:
-    """Notes the moments of tasks; the `device` of a stage says whose events.
+    """Notes who ran which task, when it began and ended; a stage's `device` says whose events."""
 
-    Attributes:
-        clock: "device" where any stage is on an accelerator, else "host".
-        noted: who ran which task, and when it began and ended.
-    """
-
-    def __init__(self, stages: Sequence[Any]) -> None:
+    def __init__(self, stages: Iterable[Any]) -> None:
         places = [getattr(stage, "device", None) for stage in stages]
-        self.devices = [
-            at if isinstance(at, torch.device) and at.type != "cpu" else None for at in places
-        ]
+        self.devices = [None if at is None or at.type == "cpu" else at for at in places]
         self.clock = "device" if any(self.devices) else "host"
         self.origins: dict[torch.device, tuple[float, torch.Event]] = {}
         for device in {each for each in self.devices if each is not None}:
@@ -44,9 +32,9 @@ class Watch:
     def now(self, stage: int) -> Moment:
         """Return this moment; where the stage is on an accelerator, when it gets there."""
         device = self.devices[stage]
-        return Moment(time.perf_counter(), None if device is None else _event(device))
+        return time.perf_counter(), None if device is None else _event(device)
 
-    def intervals(self) -> Iterable[Interval]:
+    def intervals(self) -> Iterator[Interval]:
         """Return what was noted, in seconds of the host, once the devices have finished."""
         for device in self.origins:
             torch.accelerator.synchronize(device)
@@ -55,11 +43,11 @@ class Watch:
             yield Interval(resource, *task, *times)
 
     def _seconds(self, moment: Moment, stage: int) -> float:
-        device = self.devices[stage]
-        if device is None or moment.event is None:
-            return moment.host_s
+        (host_s, event), device = moment, self.devices[stage]
+        if device is None or event is None:
+            return host_s
         zero_s, zero = self.origins[device]
-        return zero_s + zero.elapsed_time(moment.event) / 1e3
+        return zero_s + zero.elapsed_time(event) / 1e3
 
 
 def _event(device: torch.device) -> torch.Event:

@@ -173,9 +173,7 @@ class RankPairs(Pairs):
         half.begin(steps.start)
         run = _Side(self.schedule(at), pair, channel)
         # a link before a half, because it takes no time
-        run.here(
-            self.batches(at, steps), self.settings.threads, run.listen, lambda ready: ready - 1
-        )
+        run.here(self.batches(at, steps), self.settings.threads, lambda ready: ready - 1)
         run.close()
         names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
         ran = (i for i in run.watch.intervals() if i.kind != "send")

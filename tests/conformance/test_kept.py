@@ -78,20 +78,6 @@ def test_an_optimiser_in_groups_takes_the_steps_of_one_in_one_group(family):
 
 
 @held()
-def test_an_optimiser_tells_biases_by_their_names(family):
-    seen = []
-
-    def made(named_parameters, lr):
-        own = list(named_parameters)
-        seen.extend((name.endswith("bias"), each.dim() == 1) for name, each in own)
-        return torch.optim.SGD([each for _, each in own], lr=lr)
-
-    family.fit(net(), rows(26), optimizer=made, **OPTIONS)
-    assert (True, True) in seen
-    assert all(named == flat for named, flat in seen)
-
-
-@held()
 def test_a_longer_run_is_the_long_one(family, tmp_path):
     fit = partial(family.fit, net(), rows(26), **OPTIONS)
     whole = copy.deepcopy(family.fit(net(), rows(26), epochs=3, **OPTIONS).model)

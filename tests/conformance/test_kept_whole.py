@@ -191,9 +191,3 @@ def test_target_propagation_leaves_what_is_frozen(name, frozen):
     alkit.fit(network, (X, Y), method=name, progress=False)
     for key, value in network.state_dict().items():
         assert torch.equal(value, before[key]) == key.startswith(frozen)
-
-
-@pytest.mark.parametrize("name", ["seq", "1f1b"])
-def test_an_optimiser_without_a_rate_asks_for_one(name):
-    with pytest.raises(ValueError, match="optimizer= has no learning rate of its own"):
-        alkit.fit(net(), (X, Y), method=name, optimizer=momentum, progress=False)

@@ -15,7 +15,6 @@ from alkit import train_epoch
 from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
 from alkit.engine.run import Run, run_single, run_threads
-from alkit.engine.watch import Moment
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
 
@@ -180,7 +179,7 @@ def test_a_free_worker_takes_the_layer_with_most_work_left():
         assert not begun or task.stage in begun
         taken.append((task.stage, ready and not begun))
         times = [0.0, seconds[task.stage]]
-        lanes.watch.now = lambda stage, times=times: Moment(times.pop(0))
+        lanes.watch.now = lambda stage, times=times: (times.pop(0), None)
         lanes.perform(task, 0)
     assert all(stage == 1 for stage, ready in taken[9:] if ready)
     assert {stage for stage, _ in taken[9:]} == {0, 1, 2}
