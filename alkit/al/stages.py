@@ -6,8 +6,7 @@ as it is   F B U   three tasks, a hundred operators
 compiled   F . U   one call, after which the backward has nothing left to do
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +21,6 @@ from alkit.al.model import ALModel
 from alkit.base import tree
 from alkit.data.pairs import as_pair
 from alkit.engine.compiled import Compile, Step
-from alkit.engine.costs import Ledger
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.random import noise_of
 from alkit.engine.steps import LossLog, backward, check_reached, step
@@ -38,21 +36,13 @@ class Epoch:
         batches, samples: counted as they are fed.
     """
 
-    def __init__(
-        self,
-        model: ALModel | BPModel,
-        seed: int = 0,
-        ledgers: Sequence[Ledger] | None = None,
-        compile: Compile = False,
-    ) -> None:
-        self.model, self.seed, self.ledgers = model, seed, ledgers
+    def __init__(self, model: ALModel | BPModel, seed: int = 0, compile: Compile = False) -> None:
+        self.model, self.seed = model, seed
         self.first_batch = int(model.batches_trained)
         self.batches = self.samples = 0
         kind = WholeStage if compile else PartStage
         self.stages = [kind(self, part, at) for at, part in enumerate(updating(model))]
         self.by_stage = [LossLog(partial(self._diverged, at)) for at in range(len(self.stages))]
-        if ledgers is not None and len(ledgers) != len(self.stages):
-            raise ValueError(f"{len(ledgers)} ledgers for {len(self.stages)} stages: give one each")
 
     def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, ...]]:
         """Pass the batches on with labels as the first stage takes them, and count.
@@ -86,21 +76,12 @@ class Epoch:
         """Return the number of a batch among all that the model was trained on."""
         return self.first_batch + batch
 
-    def counting(self, stage: int) -> AbstractContextManager[None]:
-        """Let the stage's ledger count what a forward saves."""
-        return nullcontext() if self.ledgers is None else self.ledgers[stage].recording()
-
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
     """Return the parts that update by themselves: AL's layers and head, or all of BP's."""
     if isinstance(model, BPModel):
         return [model]
     return [*model] if model.head is None else [*model, model.head]
-
-
-def optimizers_of(part: AL | BPModel) -> Iterable[torch.optim.Optimizer | None]:
-    """Return the optimisers of such a part."""
-    return [part.optimizer] if isinstance(part, BPModel) else part.optimizers.values()
 
 
 class PartStage:
@@ -113,6 +94,13 @@ class PartStage:
         if isinstance(part, BPModel):
             beside(part.loss_fn, part)
 
+    @property
+    def parts(self) -> list[Any]:
+        """What training changes."""
+        part = self.part
+        own = [*part.optimizers.values()] if isinstance(part, AL) else [part.optimizer]
+        return [part, *(each for each in own if each), self.epoch.by_stage[self.index]]
+
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
         """Take (s, t) of the layer below, hand on the layer's own, and what else travels along.
 
@@ -120,12 +108,11 @@ class PartStage:
         """
         epoch, number = self.epoch, self.epoch.number(batch)
         if isinstance(self.part, BPModel):
-            with epoch.counting(self.index):
-                self.loss = self.part.loss(payload[0], payload[-1], key=(epoch.seed, number))
+            self.loss = self.part.loss(payload[0], payload[-1], key=(epoch.seed, number))
             epoch.by_stage[self.index].note(self.loss.view(1))
             return None
         x, y, *others = place(payload, self.part)
-        with noise_of(self.part, epoch.seed, self.index, number), epoch.counting(self.index):
+        with noise_of(self.part, epoch.seed, self.index, number):
             handed_on = self.part(x, y)
         assert self.part.losses is not None  # a forward leaves them
         epoch.by_stage[self.index].note(torch.stack(self.part.losses))

@@ -3,26 +3,24 @@
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
-from alkit.al.stages import Epoch, WholeStage, optimizers_of, updating
+from alkit.al.stages import Epoch, WholeStage
 from alkit.base.arguments import check_whole
 from alkit.engine import trainer
 from alkit.engine.compiled import Compile, check_compile
-from alkit.engine.costs import Ledger, balanced_cuts
+from alkit.engine.costs import balanced_cuts
 from alkit.engine.device import cores
 from alkit.engine.group import Group
-from alkit.engine.ranks import owners, run_ranks
+from alkit.engine.ranks import run_ranks
 from alkit.engine.run import execute
 from alkit.schedule import task as schedules
 from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule
-from alkit.schedule.timeline import Timeline
 
 AL_MODES = ("al", "al_m", "al_fm", "al_pipeline")
 LOCAL_MODES = {"local": "al", "local_pipeline": "al_pipeline"}  # and whose order they run in
@@ -56,7 +54,6 @@ def train_epoch(
     cuts: Sequence[int] | None = None,
     capacity: int = 2,
     seed: int = 0,
-    ledgers: Sequence[Ledger] | None = None,
     executor: str = "threads",
     compile: Compile = False,
 ) -> Trained:
@@ -75,7 +72,6 @@ def train_epoch(
         capacity: of a pipeline: batches that may wait between two workers, or with free workers
             between two layers.
         seed: dropout and other noise are a function of it, the layer and the batch's number.
-        ledgers: count the bytes that the forwards keep for their backwards, one a layer.
         executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
             and batches (see `alkit.launch`); all ranks end with all that was trained.
         compile: "steps" compiles each layer's forward and backward as one call without the
@@ -89,8 +85,8 @@ def train_epoch(
     check_method(model, mode)
     mode = LOCAL_MODES.get(mode, mode)
     check_whole(workers=workers, threads=threads)
-    _check(mode, cuts, executor, ledgers, compile)
-    group, run = Group(executor), Epoch(model, seed, ledgers, compile)
+    _check(mode, cuts, executor, compile)
+    group, run = Group(executor), Epoch(model, seed, compile)
     start_s, layers, stream = time.perf_counter(), len(run.stages), run.counted(batches)
     if executor == "ranks":
         if workers not in (None, group.ranks):
@@ -98,7 +94,7 @@ def train_epoch(
         if cuts is None:
             cuts = balanced_cuts([1.0] * layers, min(group.ranks, layers))
         schedule = schedules.al_pipeline(layers, cuts, capacity)
-        timeline = _on_ranks(run, schedule, stream, group, threads)
+        timeline = run_ranks(schedule, run.stages, stream, threads=threads)
     else:
         if mode == "al_pipeline":
             workers = workers or max(1, cores() // threads)
@@ -131,43 +127,15 @@ def schedule_for(
     return block_by_block(1) if mode == "bp" else schedules.al(layers)
 
 
-def _on_ranks(
-    epoch: Epoch, schedule: Schedule, batches: Iterable[Any], group: Group, threads: int
-) -> Timeline:
-    """Run this rank's part, then give every rank what the others have trained."""
-    timeline = run_ranks(schedule, epoch.stages, batches, threads=threads)
-    group.share(owners(schedule), partial(_trained, epoch), partial(_take_over, epoch))
-    return timeline
-
-
-def _trained(epoch: Epoch, stage: int) -> dict[str, Any]:
-    """Return all that training this layer, or the head, has changed."""
-    part = updating(epoch.model)[stage]
-    return {
-        "weights": dict(part.state_dict()),
-        "optimizers": [None if o is None else o.state_dict() for o in optimizers_of(part)],
-        "losses": epoch.by_stage[stage].rows(),
-    }
-
-
-def _take_over(epoch: Epoch, stage: int, trained: dict[str, Any]) -> None:
-    part = updating(epoch.model)[stage]
-    part.load_state_dict(trained["weights"])
-    for optimizer, state in zip(optimizers_of(part), trained["optimizers"], strict=True):
-        if optimizer is not None:
-            optimizer.load_state_dict(state)
-    epoch.by_stage[stage].take_over(trained["losses"])
-
-
-def _check(mode: str, cuts: Any, executor: str, ledgers: Any, compile: Compile) -> None:
+def _check(mode: str, cuts: Any, executor: str, compile: Compile) -> None:
     check_compile(compile)
     if executor not in ("threads", "ranks"):
         raise ValueError(f"executor is {executor!r}: give threads or ranks")
     if mode != "al_pipeline" and (cuts is not None or executor == "ranks"):
         raise ValueError(f"cuts and ranks are for al_pipeline and local_pipeline, not for {mode}")
-    if compile and (mode in ("al_m", "al_fm") or ledgers is not None):
-        why = f"{mode} runs forwards apart" if ledgers is None else "ledgers find nothing kept"
-        raise ValueError(f"compile is {compile!r}, which joins forward and backward, and {why}")
+    if compile and mode in ("al_m", "al_fm"):
+        said = f"which joins forward and backward, and {mode} runs forwards apart"
+        raise ValueError(f"compile is {compile!r}, {said}")
 
 
 def check_method(model: ALModel | BPModel, method: str) -> None:

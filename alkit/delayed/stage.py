@@ -70,13 +70,18 @@ class Flight:
     handed: Gradients = field(init=False)  # those that go on
 
 
-class ModuleStage:
-    """Module `index` of a pipeline.
+class Peaks(dict[str, int]):
+    """The most flights at a time, and versions of weights right after an update."""
 
-    Attributes:
-        losses: of the last module, one a batch.
-        peak_flights: the most (micro-)batches that were in flight at a time.
-    """
+    state_dict, load_state_dict = dict.copy, dict.update
+
+    def note(self, name: str, number: int) -> None:
+        """See whether these are the most."""
+        self[name] = max(self[name], number)
+
+
+class ModuleStage:
+    """Module `index` of a pipeline; the losses are of the last one, one a batch."""
 
     def __init__(
         self,
@@ -102,7 +107,7 @@ class ModuleStage:
         self.versions = Versions(self.module, stash=method.backward != "inplace")
         self.first_batch = int(pipeline.batches_trained)
         self.flights: dict[Place, Flight] = {}
-        self.peak_flights = 0
+        self.peaks = Peaks(flights=0, versions=1)
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
         self.losses = LossLog(self._diverged if check_finite else None)
@@ -115,6 +120,8 @@ class ModuleStage:
         self.correction: Correction = made(method.name, delay, self.optimizer)
         self.applied = 0  # version of the weights that the last gradient was found at
         self.rest: list[tuple[Any, Any]] = []  # micro-batches of the batch that is being fed
+        own = [self.module, self.optimizer, self.losses, self.peaks]
+        self.parts: list[Any] = [each for each in own if each is not None]
 
     def forward(self, payload: tuple[Any, Any] | None, batch: int, micro: int) -> Any:
         """Take (x, y), hand on (output, y); the last module keeps the loss and hands on nothing."""
@@ -126,7 +133,7 @@ class ModuleStage:
         flight = self.flights[batch, micro] = Flight(x, y, (batch, micro), version, share)
         self.forwarded = batch
         output = self._first_run(flight) if self.runs_again else self._graph(flight).output
-        self.peak_flights = max(self.peak_flights, len(self.flights))
+        self.peaks.note("flights", len(self.flights))
         return None if self.is_last else (tree.detach(output), (y, share))
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Any:
@@ -175,6 +182,7 @@ class ModuleStage:
         then = self.versions.held.get(self.applied, self.versions.newest)
         with self.correction.step(self.versions.parameters, then, self.first_batch + batch):
             self.versions.step(self.optimizer, self._needed())
+        self.peaks.note("versions", len(self.versions.held))
 
     def _give(self, batch: int) -> None:
         for name, parameter in self.versions.parameters.items():

@@ -1,7 +1,7 @@
 """Train by delayed gradients: one call for an epoch of any method, on any executor."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,11 @@ from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine import trainer
 from alkit.engine.group import Group
-from alkit.engine.ranks import owners, run_ranks
+from alkit.engine.ranks import run_ranks
 from alkit.engine.reduction import check_reduction
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule.flushed import with_norm
-from alkit.schedule.task import Schedule, free_workers
-from alkit.schedule.timeline import Timeline
+from alkit.schedule.task import free_workers
 
 
 @dataclass(frozen=True, repr=False)
@@ -116,8 +115,8 @@ def train_epoch(
         samples=sum(sizes),
         seconds=time.perf_counter() - start_s,
         pipeline=pipeline,
-        flights=tuple(stage.peak_flights for stage in stages),
-        versions=tuple(stage.versions.peak for stage in stages),
+        flights=tuple(stage.peaks["flights"] for stage in stages),
+        versions=tuple(stage.peaks["versions"] for stage in stages),
     )
 
 
@@ -128,30 +127,4 @@ def _counted(batches: Iterable[Any], sizes: list[int]) -> Iterator[tuple[Any, An
         yield x, y
 
 
-def _on_ranks(
-    schedule: Schedule, stages: Sequence[ModuleStage], batches: Iterable[Any], *, threads: int = 1
-) -> Timeline:
-    """Run this rank's modules, then give every rank what the others have trained."""
-    timeline = run_ranks(schedule, stages, batches, threads=threads)
-
-    def trained(at: int) -> tuple[Any, ...]:
-        own = stages[at]
-        optimizer = None if own.optimizer is None else own.optimizer.state_dict()
-        losses = own.losses.rows() if own.losses else None
-        peaks = own.peak_flights, own.versions.peak
-        return dict(own.module.state_dict()), optimizer, losses, *peaks
-
-    def take_over(at: int, found: tuple[Any, ...]) -> None:
-        own = stages[at]
-        weights, optimizer, losses, own.peak_flights, own.versions.peak = found
-        own.module.load_state_dict(weights)
-        if own.optimizer is not None:
-            own.optimizer.load_state_dict(optimizer)
-        if losses is not None:
-            own.losses.take_over(losses)
-
-    Group("ranks").share(owners(schedule), trained, take_over)
-    return timeline
-
-
-RUNS = {"single": run_single, "threads": run_threads, "ranks": _on_ranks}
+RUNS = {"single": run_single, "threads": run_threads, "ranks": run_ranks}

@@ -30,7 +30,6 @@ class Versions:
     Attributes:
         number: updates so far.
         held: by version, the tensors by name.
-        peak: the most versions held right after an update.
     """
 
     def __init__(self, module: nn.Module, *, stash: bool = True) -> None:
@@ -38,7 +37,6 @@ class Versions:
         self.stash = stash
         self.number = 0
         self.held = {0: self._data()}
-        self.peak = 1
 
     @property
     def newest(self) -> dict[str, Tensor]:
@@ -64,7 +62,6 @@ class Versions:
         self.number += 1
         self.held = {version: kept for version, kept in self.held.items() if version in needed}
         self.held[self.number] = self._data()
-        self.peak = max(self.peak, len(self.held))
 
     def _data(self) -> dict[str, Tensor]:
         return {name: parameter.data for name, parameter in self.parameters.items()}

@@ -26,7 +26,7 @@ class TargetStage:
         factory: of the forward weights' optimiser.
     Attributes:
         optimizers: by name, of the forward weights and of the feedback, where these learn.
-        learned: the losses of each batch's loop, (K,).
+        learned: the losses of each batch's loop, a row (K,).
     """
 
     def __init__(
@@ -41,11 +41,17 @@ class TargetStage:
         self.optimizer = made(factory, named, lr=lr)
         pair = (f"forward.{n}", self.optimizer), (f"feedback.{n}", feedback.optimizers.get(n))
         self.optimizers = {name: each for name, each in pair if each is not None}
-        self.learned: list[Tensor] = []
+        self.learned = LossLog()
 
     def begin(self, losses: LossLog, step: int) -> None:
         """Begin an epoch."""
-        self.losses, self.first, self.learned = losses, step, []
+        self.losses, self.first, self.learned = losses, step, LossLog()
+
+    @property
+    def parts(self) -> list[Any]:
+        """What training changes."""
+        own = [self.block, *self.optimizers.values(), self.learned]
+        return [*own, self.losses] if self.is_last else own
 
     def forward(self, payload: Any, batch: int, micro: int) -> Any:
         """Take (x, y), hand on (s, y); the last block notes the loss."""
@@ -60,7 +66,7 @@ class TargetStage:
 
     def learn(self, payload: None, batch: int, micro: int) -> None:
         """Let the feedback learn."""
-        self.learned.append(self.feedback.learn(self.n, self.passed, self.first + batch))
+        self.learned.note(self.feedback.learn(self.n, self.passed, self.first + batch))
 
     def target(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
         """Take the delta of the block above, as it sent it down, and send the next one's."""

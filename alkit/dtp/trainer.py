@@ -57,10 +57,10 @@ class Trainer(trainer.Trainer):
         self.stages = [TargetStage(net, n, *own) for n in range(len(net))]
         self.optimizers = {k: each for stage in self.stages for k, each in stage.optimizers.items()}
         owners = assigned(self.feedback, self.group.ranks)
-        self.ranks = [owners.get(n, 0) for n in range(len(net))]
+        ranks = [owners.get(n, 0) for n in range(len(net))]
         self.schedule = free_workers(target_propagation(len(net)), plan.workers or 1)
         if self.group.ranks > 1:
-            self.schedule = target_propagation(len(net), owners=self.ranks)
+            self.schedule = target_propagation(len(net), owners=ranks)
         self.step, self.feedback_losses = 0, dict[int, list[Tensor]]()
 
     def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> trainer.Trained:
@@ -71,7 +71,6 @@ class Trainer(trainer.Trainer):
         work, threads = (self.schedule, self.stages, batches), self.plan.threads
         if self.group.ranks > 1:
             timeline = run_ranks(*work, threads=threads, spare=True)
-            self.group.share(self.ranks, self._trained, self._take_over)
         else:
             run = run_single if self.schedule.workers == 1 else run_threads
             timeline = run(*work, threads=threads)
@@ -81,8 +80,8 @@ class Trainer(trainer.Trainer):
             if not torch.isfinite(value).all():
                 raise FloatingPointError(f"{name} is not finite after step {self.step}: lower lr")
         for n, stage in enumerate(self.stages):
-            if stage.learned:
-                self.feedback_losses.setdefault(n, []).append(torch.stack(stage.learned).cpu())
+            if len(stage.learned):
+                self.feedback_losses.setdefault(n, []).append(stage.learned.rows())
         return trainer.Trained(rows.view(-1, 1, 1), timeline, time.perf_counter() - start_s)
 
     @property
@@ -106,23 +105,6 @@ class Trainer(trainer.Trainer):
         for name, each in self.optimizers.items():
             each.load_state_dict(saved["optimizers"][name])
         vars(self).update(saved["found"])
-
-    def _trained(self, n: int) -> dict[str, Any]:
-        """Return what a block's rank has for all others."""
-        stage = self.stages[n]
-        states = {name: each.state_dict() for name, each in stage.optimizers.items()}
-        rows = stage.losses.rows() if stage.is_last else None
-        weights = dict(stage.block.state_dict())
-        return {"weights": weights, "states": states, "learned": stage.learned, "rows": rows}
-
-    def _take_over(self, n: int, trained: dict[str, Any]) -> None:
-        stage = self.stages[n]
-        stage.block.load_state_dict(trained["weights"])
-        for name, each in stage.optimizers.items():
-            each.load_state_dict(trained["states"][name])
-        stage.learned = trained["learned"]
-        if stage.is_last:
-            stage.losses.take_over(trained["rows"])
 
     def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
         return FloatingPointError(f"the loss is {value} at step {self.step + batch}: lower lr")

@@ -2,7 +2,6 @@ r"""What ranks say to each other beside the schedule: one object for all methods
 
     broadcast, gather        a payload of one rank for all, or of each for all
     total, Subgroup.mean     sums over all ranks, or over some of them
-    share                    what each has trained for all
     check_equal              fingerprints: do all still agree?
 
 A process alone is rank 0 of 1, and nothing is sent.
@@ -88,23 +87,6 @@ class Group:
         own, made = dist.new_subgroups_by_enumeration(several) if several else (None, [])
         self.made += made
         return None if own is None else Subgroup(own)
-
-    def share(
-        self,
-        owners: Sequence[int],
-        trained: Callable[[int], Any],
-        take: Callable[[int, Any], None],
-    ) -> None:
-        """Give every rank what the owners of the others' parts have trained.
-
-        Args:
-            trained, take: called with the number of a part; `take` with its state, too.
-        """
-        for part, owner in enumerate(owners) if self.ranks > 1 else ():
-            mine = owner == self.rank
-            state = self.broadcast(trained(part) if mine else None, owner)
-            if not mine:
-                take(part, state)
 
     def check_equal(self, parts: Mapping[str, Any], *, when: str = "", advice: str) -> None:
         """Compare trees of tensors, by names for people, between all ranks.

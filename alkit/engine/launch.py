@@ -65,8 +65,7 @@ def torchrun_group(backend: str = "gloo") -> Iterator[None]:
         # ranks that are started again would find the addresses of dead ones (pytorch issue 135712)
         raise RuntimeError(
             "with --max-restarts, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before it and"
-            " --standalone or --rdzv-backend=c10d behind it, or ranks that are started again don't"
-            " find each other"
+            " --standalone or --rdzv-backend=c10d behind it: ranks that are started again are lost"
         )
     import torch._dynamo  # noqa: F401  # before there is a group (pytorch issue 190489)
 
@@ -92,11 +91,7 @@ def on_several_machines() -> bool:
 
 
 class RankFailed(RuntimeError):
-    """A rank raised, died or hung.
-
-    Attributes:
-        details: its traceback, or the last lines that it printed.
-    """
+    """A rank raised, died or hung; `details` has its traceback, or what it printed last."""
 
     def __init__(self, rank: int, reason: str, details: str) -> None:
         super().__init__(f"rank {rank} {reason}\n{details}".rstrip())
@@ -115,8 +110,8 @@ def launch(
     """Run `function(*arguments)` in `ranks` new processes; return what each returned, in order.
 
     In each, `torch.distributed` is initialised over the loopback device, and LOCAL_RANK is set. The
-    function may be defined in a notebook. It and its arguments are copied. The first ranks of a
-    process take seconds to start, while torch is imported, later ones a fraction of one.
+    function may be defined in a notebook. It and its arguments are copied. The first ranks take
+    seconds to start, while torch is imported, later ones a fraction of one.
 
     Args:
         threads: operator threads of each rank.
@@ -132,7 +127,6 @@ def launch(
     own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
     own |= {"GLOO_SOCKET_IFNAME": LOOPBACK, **(environment or {})}
     setup = {"ranks": ranks, "threads": threads, "backend": backend, "environment": own}
-    # with the caller's autocast and defaults
     task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
         crew: list[_Child] = []

@@ -21,8 +21,10 @@ it ran in is entered again: its noise would be the process's, and its weights th
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
@@ -53,16 +55,16 @@ def noise_of(part: Callable[..., Any], *key: int | str) -> AbstractContextManage
 
 
 @contextmanager
-def random_from(*key: int | str) -> Iterator["_Redirect"]:
-    """Make the random operators that the calling thread runs in this block a function of `key`."""
-    with _drawn_by(mode := _Redirect(key)):
-        yield mode
+def random_from(*key: int | str, states: Iterable[Any] = ()) -> Iterator["_Redirect"]:
+    """Make the random operators that the calling thread runs in this block a function of `key`.
 
-
-@contextmanager
-def _drawn_by(mode: "_Redirect") -> Iterator[None]:
+    `states` are of generators that go on from there, by device.
+    """
+    mode = _Redirect(key)
+    for device, state in states:
+        mode._generator(device).set_state(state)
     with mode, entered(mode.again):
-        yield
+        yield mode
 
 
 class _Redirect(TorchDispatchMode):
@@ -75,15 +77,8 @@ class _Redirect(TorchDispatchMode):
 
     def again(self) -> Callable[[], AbstractContextManager[Any]]:
         """Return what draws on from here, for a recomputation in the backward."""
-        states = {device: own.get_state() for device, own in self.generators.items()}
-
-        def make() -> AbstractContextManager[None]:
-            mode = _Redirect(self.key)
-            for device, state in states.items():
-                mode._generator(device).set_state(state)
-            return _drawn_by(mode)
-
-        return make
+        states = [(device, own.get_state()) for device, own in self.generators.items()]
+        return partial(random_from, *self.key, states=states)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -177,10 +172,7 @@ def _lent(generator: Generator) -> Iterator[None]:
 
 
 def _with_generator(func: Any) -> Any:
-    """Return the overload of `func` that takes a generator: itself, or rand.generator for rand.
-
-    None if there is none.
-    """
+    """Return the overload of `func` that takes a generator, such as rand.generator; or None."""
     if any(argument.name == "generator" for argument in func._schema.arguments):
         return func
     packet, name = func.overloadpacket, func._overloadname
@@ -239,12 +231,7 @@ def _drops(name: str, value: Any) -> bool:
 # ---- recomputation inside a block
 
 
-_HERE = threading.local()  # has the captures of its thread
-
-
-def _captures() -> list[Capture]:
-    found: list[Capture] = vars(_HERE).setdefault("captures", [])
-    return found
+_HERE = ContextVar[tuple[Capture, ...]]("captures of the calling thread", default=())
 
 
 @contextmanager
@@ -254,16 +241,16 @@ def entered(capture: Capture) -> Iterator[None]:
     Args:
         capture: called where a recomputed function begins; returns what makes the context anew.
     """
-    _captures().append(capture)
+    before = _HERE.set((*_HERE.get(), capture))
     try:
         yield
     finally:
-        _captures().pop()
+        _HERE.reset(before)
 
 
 def _again(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function; every call but the first, which is here, enters everything again."""
-    makes, calls = [capture() for capture in _captures()], [1]
+    makes, calls = [capture() for capture in _HERE.get()], [1]
 
     def run(*args: Any, **options: Any) -> Any:
         with ExitStack() as stack:
@@ -272,7 +259,7 @@ def _again(function: Callable[..., Any]) -> Callable[..., Any]:
             calls.clear()
             return function(*args, **options)
 
-    return run if makes else function
+    return run
 
 
 def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
@@ -281,9 +268,9 @@ def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> 
     No noise of a block is drawn from it, and torch reads it under a lock that it may hold while it
     waits for the interpreter's: two workers that do so can wait for each other for ever.
     """
-    if _captures():
-        options["preserve_rng_state"] = False
-    return _CHECKPOINT(_again(function), *given, **options)
+    if not _HERE.get():
+        return _CHECKPOINT(function, *given, **options)
+    return _CHECKPOINT(_again(function), *given, **options | {"preserve_rng_state": False})
 
 
 # `checkpoint` looks it up by name, whoever has imported that; outside of blocks it does as before

@@ -52,6 +52,8 @@ def run_ranks(
 ) -> Timeline:
     """Run this rank's worker; call it on every rank of the default group, with the same batches.
 
+    Of one pipeline, all ranks end with the parts of all stages.
+
     Args:
         stages: all of them; this rank runs its own.
         batches: what stage 0's forward takes, a pair (x, y).
@@ -76,10 +78,21 @@ def run_ranks(
         run.close()
         clock = run.watch.clock
         rows = [(*i[1:5], i.start_s - start_s, i.end_s - start_s) for i in run.watch.intervals()]
+    if pipelines == 1:
+        _share(owners(schedule), stages)
     names = [f"worker {rank}" for rank in range(ranks)]
     every = [broadcast(rows, rank) for rank in range(ranks)]
     found = (Interval(name, *row) for name, own in zip(names, every, strict=True) for row in own)
     return Timeline.of(found, names, clock)
+
+
+def _share(owners: Sequence[int], stages: Sequence[Stage]) -> None:
+    """Give every rank what the owner of each stage has trained."""
+    for stage, owner in zip(stages, owners, strict=True):
+        mine, parts = owner == dist.get_rank(), stage.parts
+        states = broadcast([dict(each.state_dict()) for each in parts] if mine else None, owner)
+        for part, state in () if mine else zip(parts, states, strict=True):
+            part.load_state_dict(state)
 
 
 @contextmanager

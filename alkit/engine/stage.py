@@ -19,6 +19,10 @@ class Stage(Protocol):
     One on an accelerator says so by an attribute `device`: its times are then the device's.
     """
 
+    @property
+    def parts(self) -> Sequence[Any]:
+        """What training changes, which ranks share after a run, by `state_dict`."""
+
     def forward(self, payload: Any, batch: int, micro: int) -> Any:
         """Take the previous stage's output (stage 0: the batch); return the next one's input."""
 
@@ -109,6 +113,7 @@ class BlockStage:
         self.block, self.optimizer, self.loss = block, optimizer, loss
         self.device, self.inputs = device_of(block), Inputs()
         self.kept: dict[tuple[int, int], Graph] = {}
+        self.parts = [block] if optimizer is None else [block, optimizer]
 
     def forward(self, payload: tuple[Any, Tensor], batch: int, micro: int) -> Any:
         """Take (x, y) and hand on (output, y)."""

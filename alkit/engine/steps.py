@@ -1,7 +1,7 @@
 """What stands between a backward and an update, what is looked at there, and the losses noted."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -91,12 +91,16 @@ class LossLog:
                 if self.diverged is not None and not math.isfinite(value):
                     raise self.diverged(first + at, column, value)
 
-    def take_over(self, rows: Tensor) -> None:
-        """Have these rows in the place of all own ones: those of the rank that ran the stage."""
-        self.seen, self.unseen = list(rows.unbind()), []
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what was noted, for other ranks."""
+        return {"rows": self.rows()} if len(self) else {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Have these rows in the place of all own ones."""
+        self.seen, self.unseen = [row for rows in state.values() for row in rows], []
 
     def rows(self) -> Tensor:
-        """Return all of them, float or double (batches, columns); raises as `note` does."""
+        """Return all of them, float or double (batches, columns)."""
         self.look()
         rows = torch.stack(self.seen)
         return rows.to(torch.promote_types(rows.dtype, torch.float32))

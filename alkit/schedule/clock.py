@@ -20,9 +20,8 @@ def simulate(
 ) -> Timeline:
     """Return the timeline of `batches` batches in virtual time.
 
-    Args:
-        durations: seconds by (kind, stage), or a function of the task.
-        cores: tasks that may run at the same time; default as many as there are workers.
+    Durations are seconds by (kind, stage), or a function of the task; `cores` tasks, by default one
+    a worker, may run at the same time.
     """
     if batches < 1 or (cores is not None and cores < 1):
         raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")

@@ -20,16 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 
-from alkit.schedule.task import (
-    Edge,
-    Place,
-    Schedule,
-    ScheduleError,
-    Task,
-    check_positive,
-    of_rows,
-    row,
-)
+from alkit.schedule.task import Edge, Place, Schedule, ScheduleError, Task, check_positive, of_rows
 
 HALVES = ("backward_input", "backward_weight")
 KINDS = ("forward", "backward", *HALVES)
@@ -38,9 +29,8 @@ KINDS = ("forward", "backward", *HALVES)
 def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
     """Return the schedule that runs these orders batch after batch, and an update a stage.
 
-    Args:
-        orders: of each worker, (kind, stage, micro-batch): "forward", "backward", or its halves
-            "backward_input" and "backward_weight".
+    A worker's order has (kind, stage, micro-batch): "forward", "backward", or its halves
+    "backward_input" and "backward_weight".
     """
     there = {place for order in orders for place in order}
     if not there:
@@ -68,9 +58,8 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
         found = own if kind in ("update", "backward_weight") else own + above
         return tuple(Edge(why, Task(*at[:2], batch, at[2])) for why, at in found if at in there)
 
-    rows = [
-        [*order, *row(["update"], sorted({stage for _, stage, _ in order}))] for order in orders
-    ]
+    updates = [[("update", at, 0) for at in sorted({own for _, own, _ in row})] for row in orders]
+    rows = [[*row, *own] for row, own in zip(orders, updates, strict=True)]
     return of_rows(name, stages, rows, edges)
 
 
@@ -132,7 +121,8 @@ def with_norm(schedule: Schedule) -> Schedule:
     for lane in range(schedule.lanes):
         own = [task.place for task in schedule.one_batch(lane) if task.kind != "update"]
         stages = sorted({stage for _, stage, _ in own})
-        rows.append([*own, *row(["norm"], stages[::-1]), *row(["update"], stages)])
+        norms = [("norm", stage, 0) for stage in stages[::-1]]
+        rows.append([*own, *norms, *(("update", stage, 0) for stage in stages)])
     return of_rows(schedule.name, schedule.stages, rows, edges)
 
 

@@ -151,11 +151,7 @@ def al(layers: int) -> Schedule:
 
 
 def al_m(layers: int, workers: int | None = None) -> Schedule:
-    """AL-M: all forwards on worker 0, then backward and update of the layers on the others.
-
-    Args:
-        workers: the forward worker and those that share the layers, by default one a layer.
-    """
+    """AL-M: all forwards on worker 0, then backward and update on the others, a layer each."""
     return _joined("al_m", layers, workers, forwards_first=True)
 
 

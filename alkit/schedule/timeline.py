@@ -25,17 +25,11 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Brief):
-    """The intervals of a run.
+    """The intervals of a run, and of which clock: the host's, a device's events, or virtual."""
 
-    Attributes:
-        intervals: by resource, then by start.
-        resources: all of them, also one that had nothing to do.
-        clock: by which times were taken: the "host"'s, the "device"'s events, or a "virtual" one.
-    """
-
-    intervals: tuple[Interval, ...]
-    resources: tuple[str, ...]
-    clock: str = "host"
+    intervals: tuple[Interval, ...]  # by resource, then by start
+    resources: tuple[str, ...]  # all of them, also one that had nothing to do
+    clock: str = "host"  # or "device", or "virtual"
 
     @staticmethod
     def of(
@@ -88,7 +82,7 @@ class Timeline(Brief):
     def step_s(self) -> float:
         """Median seconds from the end of a batch to the end of the next: fill is not counted."""
         ends = self.batch_ends_s
-        return median(map(sub, ends[1:], ends)) if len(ends) > 1 else self.span_s
+        return median(map(sub, ends[1:], ends)) if ends[1:] else self.span_s
 
     @cached_property
     def steady_s(self) -> float:

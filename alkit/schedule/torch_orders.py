@@ -85,8 +85,7 @@ def _places(cells: Iterable[str], where: str = "") -> list[Place]:
     found: list[Place] = []
     for at, cell in enumerate(cells):
         if not CELL.fullmatch(cell.strip()):
-            raise ScheduleError(
-                f"{where}cell {at}: {cell!r} is no action, as 0F0, 1B3, 2I0 or 2W0 are"
-            )
+            said = f"cell {at}: {cell!r} is no action, as 0F0, 1B3, 2I0 or 2W0 are"
+            raise ScheduleError(where + said)
         found += [(KINDS["FBIW".index(w)], int(s), int(m)) for s, w, m in ACTION.findall(cell)]
     return found

@@ -23,8 +23,8 @@ class Report:
     """What `validate` found.
 
     Attributes:
-        queues: by (kind, stage) of a task and of what takes its output, the most outputs that can
-            wait there; as many as were checked where nothing bounds them.
+        queues: by (kind, stage) of a task and of its taker, the most outputs that can wait there,
+            as many as were checked where nothing bounds them.
         staleness: for each stage, the most updates that a forward misses.
     """
 
@@ -45,14 +45,11 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
         own = [t for t in ancestors.masks if t.stage == stage and t.kind not in LINKS]
         for first, second in pairwise(own):
             if not ancestors.precedes(first, second):
-                raise ScheduleError(
-                    f"{schedule.name}: {first} and {second} could run at the same time"
-                )
+                said = f"{first} and {second} could run at the same time"
+                raise ScheduleError(f"{schedule.name}: {said}")
     staleness = _staleness(schedule, ancestors)
-    if max(staleness) > schedule.staleness:
-        raise ScheduleError(
-            f"{schedule.name} promises staleness {schedule.staleness} and has {staleness}"
-        )
+    if max(staleness) > (most := schedule.staleness):
+        raise ScheduleError(f"{schedule.name} promises staleness {most} and has {staleness}")
     return Report(_queues(schedule, ancestors), staleness)
 
 

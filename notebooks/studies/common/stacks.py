@@ -24,6 +24,7 @@ from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule, al_pipeline
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import profile
+from studies.delayed.memory import counting
 
 KINDS = ("transformer", "lstm", "vgg", "resnet20")
 PICTURES = ("vgg", "resnet20")
@@ -138,7 +139,8 @@ class Stack:
         """
         model = self.model()
         ledger = Ledger(model)
-        train_epoch(model, self.stream(), ledgers=[ledger] * self.layers, **options)
+        counting(model, [ledger] * self.layers)
+        train_epoch(model, self.stream(), **options)
         return ledger.peak
 
     def _virtual(

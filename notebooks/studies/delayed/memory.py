@@ -23,9 +23,9 @@ from itertools import pairwise
 from typing import Any
 
 import pandas as pd
+from torch import nn
 
 from alkit.delayed.methods import METHODS
-from alkit.delayed.modules import Pipeline, Span
 from alkit.delayed.schedules import most_in_flight, schedule_for
 from alkit.engine.costs import BlockCost, Ledger
 
@@ -75,12 +75,12 @@ def _versions(method: str, flying: int, stages: int) -> int:
     return flying if stashes else 1
 
 
-def counting(pipeline: Pipeline, ledgers: Iterable[Ledger]) -> None:
-    """Let a ledger a module count what its graphs keep, without weights and buffers."""
-    for module, ledger in zip(pipeline, ledgers, strict=True):
+def counting(model: Iterable[nn.Module], ledgers: Iterable[Ledger]) -> None:
+    """Let a ledger a module, or AL layer, count what its graphs keep, without weights."""
+    for module, ledger in zip(model, ledgers, strict=True):
         vars(module)["forward"] = partial(_counted, module, ledger)
 
 
-def _counted(module: Span, ledger: Ledger, *given: Any) -> Any:
+def _counted(module: nn.Module, ledger: Ledger, *given: Any) -> Any:
     with ledger.recording(module.parameters(), module.buffers()):
         return type(module).forward(module, *given)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.al.stages import Epoch, optimizers_of
+from alkit.al.stages import Epoch
 from alkit.engine.compiled import Step, compiling, without_lock
 from alkit.engine.run import run_single
 from alkit.schedule.task import al_pipeline
@@ -69,11 +69,11 @@ def test_all_modes_have_the_same_bits_with_statistics(tmp_path):
 @pytest.mark.parametrize("orders", [200, pytest.param(10_000, marks=pytest.mark.soak)])
 def test_random_interleavings_have_the_same_bits(orders):
     model = alkit.to_local(blocks(), num_classes=3, sample=X)
-    start, parts = copy.deepcopy(model.state_dict()), [*model, model.head]
+    start = copy.deepcopy(model.state_dict())
 
     def trained(choose):
         model.load_state_dict(start)
-        for optimizer in (o for part in parts for o in optimizers_of(part) if o is not None):
+        for optimizer in (o for o in model.named_optimizers().values() if o is not None):
             for held in optimizer.state.values():
                 for tensor in held.values():
                     tensor.zero_()

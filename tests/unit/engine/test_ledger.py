@@ -6,6 +6,7 @@ from torch import nn
 
 from alkit import one_hot, to_al, to_bp, train_epoch
 from alkit.engine.costs import Ledger
+from studies.delayed.memory import counting
 
 
 def test_a_storage_counts_once_with_all_its_views():
@@ -58,9 +59,13 @@ def _batches(width=16):
 def _peaks(make, depth, mode, shared, **options):
     torch.manual_seed(0)
     model = make(_blocks(depth), 4, torch.zeros(2, 16))
-    stages = 1 if mode == "bp" else depth
-    ledgers = [Ledger(model)] * stages if shared else [Ledger(model) for _ in range(stages)]
-    train_epoch(model, _batches(), mode, ledgers=ledgers, **options)
+    ledgers = [Ledger(model)] * depth if shared else [Ledger(model) for _ in range(depth)]
+    if mode == "bp":
+        with ledgers[0].recording():
+            train_epoch(model, _batches(), mode)
+    else:
+        counting(model, ledgers)
+        train_epoch(model, _batches(), mode, **options)
     assert all(ledger.now == 0 for ledger in ledgers)
     return [ledger.peak for ledger in ledgers]
 
@@ -74,6 +79,3 @@ def test_al_keeps_one_layer_s_activations_whatever_the_depth_and_backprop_all():
         cuts = list(range(1, depth))
         worker = _peaks(to_al, depth, "al_pipeline", shared=False, cuts=cuts)
         assert worker == _peaks(to_al, depth, "al", shared=False)
-    model = to_al(_blocks(2), 4, torch.zeros(2, 16))
-    with pytest.raises(ValueError, match="1 ledgers for 2 stages"):
-        train_epoch(model, _batches(), "al", ledgers=[Ledger()])

@@ -73,7 +73,7 @@ class _Arithmetic:
 
     def __init__(self, stage, pause_s=0.0):
         self.weights, self.gradient, self.pause_s = stage + 1, 0, pause_s
-        self.kept = {}
+        self.kept, self.parts = {}, ()
 
     def forward(self, payload, batch, micro):
         time.sleep(self.pause_s)
