@@ -133,10 +133,7 @@ class Stack:
         return self._virtual(block_by_block(1), seconds)
 
     def held(self, **options: Any) -> float:
-        """Return the most bytes that forwards keep for backwards at a time, all layers together.
-
-        Options are those of `train_epoch`. What waits between layers comes on top.
-        """
+        """Return the most bytes that forwards keep for backwards, without what waits between."""
         model = self.model()
         ledger = Ledger(model)
         counting(model, [ledger] * self.layers)
