@@ -23,11 +23,7 @@ Optimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Span(nn.Module):
-    """Neighbouring blocks that run as one stage.
-
-    Args:
-        first: number of the first block in the whole network; noise depends on it, not on cuts.
-    """
+    """Neighbouring blocks that run as one stage; noise depends on their numbers, not on cuts."""
 
     def __init__(self, blocks: Iterable[nn.Module], first: int) -> None:
         super().__init__()

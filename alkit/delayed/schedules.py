@@ -107,9 +107,8 @@ def _check(method: Method, stages: int, micro: int) -> None:
     check_positive(stages=stages, micro=micro)
     if micro > 1 and not method.accumulates:
         names = ", ".join(name for name, each in METHODS.items() if each.accumulates)
-        raise ScheduleError(
-            f"{method.name} updates after every batch: micro-batches are for {names}"
-        )
+        said = f"{method.name} updates after every batch: micro-batches are for {names}"
+        raise ScheduleError(said)
     if method.name == "2bw" and micro < stages:
         raise ScheduleError(
             f"2bw with {micro} micro-batches and {stages} stages: give at least as many as stages,"
@@ -117,22 +116,17 @@ def _check(method: Method, stages: int, micro: int) -> None:
         )
 
 
-def own_schedule(given: Own, method: Method, modules: int, micro: int) -> Schedule:
-    """Return the schedule that a user gives for a flushed method, after a look at it.
-
-    Args:
-        micro: micro-batches of a batch; 1 takes those of the schedule.
-    Raises:
-        ScheduleError: a method without flushes, or numbers that don't fit.
-    """
+def own_schedule(given: Own, method: Method, modules: int, micro: int) -> tuple[Schedule, int]:
+    """Look at a user's schedule of a flushed method; return it, and its micro-batches a batch."""
     if method.order != "flushed":
         names = ", ".join(ORDERS)
         raise ScheduleError(f"schedule= is for {names}, whose gradients no order changes")
     made = read(given)
-    if made.stages != modules or micro not in (1, micro_of(made)) or made.free:
+    own = 1 + max(m for *_, m in made.places)
+    if made.stages != modules or micro not in (1, own) or made.free:
         raise ScheduleError(
-            f"{made.name} has {made.stages} stages and {micro_of(made)} micro-batches, and there"
-            f" are {modules} modules and {micro} micro-batches: give cuts= and micro= that fit"
+            f"{made.name} has {made.stages} stages and {own} micro-batches, and there are"
+            f" {modules} modules and {micro} micro-batches: give cuts= and micro= that fit"
         )
     due = [0] * made.stages
     for kind, stage, m in made.places:  # stages take their micro-batches as a batch is cut
@@ -142,7 +136,7 @@ def own_schedule(given: Own, method: Method, modules: int, micro: int) -> Schedu
                 f" {due[stage]}: let every stage take them in their order"
             )
         due[stage] += kind == "forward"
-    return made
+    return made, own
 
 
 def read(given: Own) -> Schedule:
@@ -152,11 +146,6 @@ def read(given: Own) -> Schedule:
     if Path(given).suffix != ".csv":
         raise ScheduleError(f"schedule is {str(given)!r}: give a Schedule or a .csv file")
     return read_csv(given)
-
-
-def micro_of(schedule: Schedule) -> int:
-    """Return how many micro-batches a batch has in a schedule."""
-    return 1 + max(micro for *_, micro in schedule.places)
 
 
 def most_in_flight(schedule: Schedule) -> list[int]:

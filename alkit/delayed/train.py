@@ -10,14 +10,7 @@ from alkit.base.arguments import changed
 from alkit.data.pairs import as_pair
 from alkit.delayed.methods import method_named
 from alkit.delayed.modules import Pipeline
-from alkit.delayed.schedules import (
-    SHARED,
-    Own,
-    micro_of,
-    most_in_flight,
-    own_schedule,
-    schedule_for,
-)
+from alkit.delayed.schedules import SHARED, Own, most_in_flight, own_schedule, schedule_for
 from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine import trainer
@@ -31,18 +24,12 @@ from alkit.schedule.task import free_workers
 
 @dataclass(frozen=True, repr=False)
 class Trained(trainer.Trained):
-    """What an epoch left behind: a loss a batch, at the weights that the last module had then.
-
-    Attributes:
-        samples: seen.
-        flights: for each module, the most batches (micro-batches) that were in flight.
-        versions: for each module, the most versions of its weights right after an update.
-    """
+    """What an epoch left behind: a loss a batch, at the weights that the last module had then."""
 
     samples: int
     pipeline: Pipeline
-    flights: tuple[int, ...]
-    versions: tuple[int, ...]
+    flights: tuple[int, ...]  # by module, the most (micro-)batches that were in flight
+    versions: tuple[int, ...]  # by module, the most versions of its weights after an update
 
 
 def train_epoch(
@@ -87,8 +74,7 @@ def train_epoch(
         raise TypeError("cuts= is for blocks: the pipeline has its own")
     crew = min(Group("ranks").ranks, len(pipeline)) if executor == "ranks" else None
     if schedule is not None:
-        ran = own_schedule(schedule, chosen, len(pipeline), micro)
-        micro = micro_of(ran)
+        ran, micro = own_schedule(schedule, chosen, len(pipeline), micro)
     else:
         crew = workers or crew if method in SHARED else crew
         ran = schedule_for(method, len(pipeline), micro, workers=crew)

@@ -24,12 +24,7 @@ from alkit.engine.random import entered
 class Versions:
     """Versions of a module's parameters by the number of updates since this object was made.
 
-    Args:
-        stash: keep what is needed; off, all graphs share the newest storage, whatever it holds.
-
-    Attributes:
-        number: updates so far.
-        held: by version, the tensors by name.
+    Without `stash` all graphs share the newest storage, whatever it holds.
     """
 
     def __init__(self, module: nn.Module, *, stash: bool = True) -> None:
