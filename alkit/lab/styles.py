@@ -82,8 +82,12 @@ NAMES = {
     "transformer": "Transformer",
     "vgg": "VGG",
 }
-KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
-LANES = {
+KINDS = {
+    "forward": "#8ab6e1",
+    "backward": "#e8a87c",
+    "update": "#7fb685",
+    "backward_input": "#d9776b",
+    "backward_weight": "#f2cfb3",
     "send": "#c9b3e0",
     "receive": "#c9b3e0",
     "load": "0.85",
@@ -93,6 +97,4 @@ LANES = {
     "target": "#e39ac0",
 }
 NUMBERS = {"stage": "part of the network", "batch": "batch", "micro": "micro-batch"}
-
-HALVES = {"backward_input": "#d9776b", "backward_weight": "#f2cfb3"}
 CLOCKS = {"device": "seconds, by the device's clock", "virtual": "simulated time"}
