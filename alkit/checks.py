@@ -165,6 +165,8 @@ def _check_targets(scores: Any, y: Tensor, loss: Callable[..., Tensor] | None) -
     """Refuse targets that are no classes, or that torch would spread over the scores."""
     if loss is None and y.is_floating_point():
         check_shares(y)
+    if loss is None and y.dim() == 2 and not y.is_floating_point():
+        raise ValueError(f"targets are rows of {y.shape[1]} whole numbers: give y[:, 0], or a loss")
     if loss is None and y.dtype == torch.bool:
         raise ValueError("targets are bool: give y.long() for classes, or y.float() for numbers")
     own = getattr(loss, "__module__", "").startswith("torch.nn") and y.is_floating_point()

@@ -106,9 +106,8 @@ def fit(
     """
     name = method or _made_for(model)
     if name not in METHODS:
-        raise ValueError(
-            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
-        )
+        near = meant(name, METHODS)
+        raise ValueError(f"unknown method {name!r}{near}: give {', '.join(METHODS)}")
     chosen, own = METHODS[name], {key: as_plain(each) for key, each in settings.items()}
     there = [each.name for each in fields(chosen.settings) if each.init]
     for other in own.keys() & INSTEAD.keys() - {*there}:
@@ -161,9 +160,7 @@ def _batch_size(data: Splits, given: int | None) -> int:
     """Return the samples of a batch: as said, or the loader's own."""
     own = data.train.batch_size if isinstance(data.train, Loader) else None
     if given is not None and own is not None and given != own:
-        raise ValueError(
-            f"batch_size is {given}, and the loader makes batches of {own}: leave batch_size out"
-        )
+        raise ValueError(f"batch_size is {given}, the loader makes {own}: leave batch_size out")
     return given if given is not None else own or BATCH_SIZE
 
 

@@ -37,7 +37,6 @@ RUN = "run notebook preset parameters commit versions threads machine busy date"
 VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
 JSON = {"parameters", "value"}  # columns that always hold JSON
-STATISTICS = {"n": "count", "sd": "std"} | {name: name for name in ("mean", "min", "max", "median")}
 Row = dict[str, Any]
 _named = itemgetter("notebook", "preset", "parameters")  # of a run
 
@@ -46,12 +45,9 @@ class Run:
     """Collect the named values of one run of one notebook and write them as one record.
 
     Attributes:
-        parameters: all of the notebook's, also those left at their defaults.
+        parameters: all of the notebook's; by default what its names hold now.
         busy: share of the cores that others used when it began, 0 to 1; a notebook that trains for
             long before it takes times sets it anew.
-
-    Args:
-        parameters: by default what the notebook's names hold now.
 
     Example:
         results = Run("02_al_pipeline", preset=preset)
@@ -165,9 +161,9 @@ def _commit() -> str:
     """Return the short commit, with a "+" if sources differ from it, or "unknown" without git."""
 
     def git(*words: str) -> str:
-        done = ["git", "-C", str(paths.root()), *words]
-        return subprocess.run(done, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.check_output(["git", *words], cwd=paths.root(), **quiet).strip()
 
+    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "text": True}
     try:  # records made just before are no change of the source
         changed = git("status", "--porcelain", "--", ".", ":!notebooks/results")
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
@@ -309,8 +305,9 @@ def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFram
         by = [name for name in apart if numbers[name].notna().any()]
     keys = {name: numbers[name].map(lambda v: str(v) if isinstance(v, list) else v) for name in by}
     groups = numbers.assign(value=numbers["value"].astype(float), **keys)
-    found = groups.groupby(list(by), dropna=False, sort=False)["value"].agg(**STATISTICS)
-    return found.reset_index()
+    found = groups.groupby(list(by), dropna=False, sort=False)["value"]
+    named = {"n": "count", "sd": "std"} | {name: name for name in ("mean", "min", "max", "median")}
+    return found.agg(**named).reset_index()
 
 
 def table(

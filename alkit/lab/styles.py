@@ -65,7 +65,6 @@ METHODS = {
     "fa": ("#ca9161", "s", "FA"),
     "dfa": ("#ca9161", "^", "DFA"),
     "shallow": ("#949494", "p", "last block only"),
-    "tfidf": ("#949494", "P", "TF-IDF"),
 }
 SAID = {"original": "as published"}
 NAMES = {

@@ -21,7 +21,7 @@ from alkit.lab import styles
 from alkit.lab.results import FOLDER
 from alkit.schedule.timeline import Timeline
 
-SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
+SINGLE, WIDE = (5.0, 3.2), (8.0, 3.0)  # inches
 SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells
 SAVED_DPI = 160
 
