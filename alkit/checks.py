@@ -26,27 +26,17 @@ from alkit.engine.device import tensors_at
 from alkit.engine.plan import Plan
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours, trainable
 
-THREADS = 64  # at most, however few cores there are
-
 
 def check_call(plan: Plan) -> None:
-    """Refuse what no method can take, whatever the data.
-
-    Raises:
-        TypeError, ValueError: names it, and says what to give.
-    """
+    """Refuse what no method can take, whatever the data."""
     for name, rate in plan.lr.items() if isinstance(plan.lr, Mapping) else [("lr", plan.lr)]:
         check_real(name, rate, zero=True)
     check_whole(threads=plan.threads, workers=plan.workers, ranks=plan.ranks)
     check_real("clip", plan.settings.get("clip"))
-    most = max(THREADS, 4 * (os.cpu_count() or 1))
-    if plan.threads > most:
+    if plan.threads > (most := max(64, 4 * (os.cpu_count() or 1))):
         raise ValueError(f"threads is {plan.threads}: give at most {most}")
     if torch.float16 in CallerState.here().autocast.values():
-        raise ValueError(
-            "autocast is on for float16, whose small gradients are lost without a scaler: give"
-            " torch.bfloat16"
-        )
+        raise ValueError("autocast is on for float16, which has no scaler: give torch.bfloat16")
     loss, metrics, data = plan.loss, plan.metrics, plan.data
     if isinstance(loss, type) or not (loss is None or callable(loss)):
         raise TypeError(f"loss is {given(loss)}: give a function of (output, y), or a module")
@@ -68,11 +58,7 @@ def check_call(plan: Plan) -> None:
 
 
 def look(plan: Plan, room: str) -> Plan:
-    """Look at two samples, and return the plan with what was seen.
-
-    Raises:
-        ValueError: says what was given, and what to give.
-    """
+    """Look at two samples, and return the plan with what was seen."""
     data, model, loss = plan.data, plan.model, plan.loss
     if ours(model):
         return plan  # a method's own model, whose shapes are its own
@@ -94,33 +80,21 @@ def look(plan: Plan, room: str) -> Plan:
     classify = room != "al" or plan.method == "bp"  # a recipe of AL's may compare numbers
     headed = plan.classes == width  # by the network itself
     if classify and headed and not any(map(trainable, blocks)):
-        raise ValueError(
-            "there is nothing to train: no parameter of the network has requires_grad, and no head"
-            " is added to it"
-        )
+        raise ValueError("there is nothing to train: no parameter of the network has requires_grad")
     if isinstance(y, Tensor) and (classify or not y.is_floating_point()):
         _check_targets(scores, y, loss)
     if loss is not None and headed:
-        _check_loss(loss, scores, y)
-    if isinstance(y, Tensor) and are_numbers(y) and plan.classes and compares_classes(loss):
-        for part in (data.train, data.validation, data.test):
-            if part is not None and not isinstance(part, Loader) and hasattr(part, "y"):
-                check_labels(part.y, plan.classes)
+        alone = room == "elastic" and max(plan.ranks, plan.workers or 1) == 1
+        _check_loss(plan, loss, one_graph=plan.method == "bp" or alone or room == "split")
+    for part in (data.train, data.validation, data.test) if _compares_classes(loss) else ():
+        labels = getattr(part, "y", None)
+        if plan.classes and isinstance(labels, Tensor) and are_numbers(labels):
+            _check_labels(labels, plan.classes)
     return plan
 
 
-def check_cut(plan: Plan, room: str, whole: Any) -> None:
-    """Refuse what gets lost where a network is cut, or copies of it are trained.
-
-    Args:
-        whole: the network as it was given.
-    Raises:
-        ValueError: names it.
-    """
-    devices = [plan.ranks, plan.workers or 1]
-    one_graph = plan.method == "bp" or (room == "elastic" and max(devices) == 1)
-    if plan.loss is not None and not one_graph and room != "split":  # which takes none
-        _check_reach(plan)
+def check_copies(plan: Plan, room: str, whole: Any) -> None:
+    """Refuse hooks of the weights of a network as it was given, which copies of it lack."""
     if plan.ranks == 1 and room != "split":
         return
     parts = nn.ModuleList(whole) if isinstance(whole, list | tuple) else whole
@@ -132,30 +106,20 @@ def check_cut(plan: Plan, room: str, whole: Any) -> None:
             )
 
 
-def _check_reach(plan: Plan) -> None:
-    """Refuse a loss that has a gradient besides that of the scores: only theirs is sent back."""
-    if plan.sample is None or plan.classes != plan.width:
-        return
-    assert plan.loss is not None
-    x, y = plan.sample
-    scores = tree.detach(dry_run(as_blocks(plan.model), x, graph=True)[-1][1])
-    at = tensors_at(plan.loss) or next(tree.tensors(scores)).device
-    with torch.enable_grad():
-        value = plan.loss(*tree.to_device((scores, y), at))
-    if value.requires_grad:
-        raise ValueError(
-            "the loss has a gradient besides that of the scores (a penalty on weights, or a value"
-            f" that a block keeps), and {plan.method} sends back theirs alone: leave it out"
-            " (optimisers have weight_decay for penalties), or give method='bp'"
-        )
+def width_of(scores: Any) -> int | None:
+    """Return how many scores a sample has; None if an output is no rows."""
+    return scores.shape[1] if isinstance(scores, Tensor) and scores.dim() == 2 else None
 
 
 def _output(blocks: list[nn.Module], x: Any, whose: str) -> Any:
     try:
         return dry_run(blocks, x)[-1][1]
     except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-        what = [f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x)]
-        raise ValueError(f"the network does not take {whose}, {what}: {error}") from error
+        raise ValueError(f"the network does not take {whose}, {_shapes(x)}: {error}") from error
+
+
+def _shapes(x: Any) -> str:
+    return ", ".join(f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x))
 
 
 def _check_part(name: str, part: Any, blocks: list[nn.Module]) -> None:
@@ -167,44 +131,27 @@ def _check_part(name: str, part: Any, blocks: list[nn.Module]) -> None:
     _output(blocks, x, f"two samples of the {name} part")
 
 
-@torch.no_grad()
 def _check_parts(blocks: list[nn.Module], x: Any) -> None:
-    """Refuse to cut batches of which a part gives something else than in the whole.
-
-    Raises:
-        ValueError: says what the batch holds.
-    """
+    """Refuse to cut batches whose parts give something else than in the whole."""
     half = slice((tree.batch_size(x) + 1) // 2)
     whole = tree.rows(dry_run(blocks, x)[-1][1], half)
     alone = dry_run(blocks, tree.rows(x, half))[-1][1]
-    for one, other in zip(tree.tensors(whole), tree.tensors(alone), strict=True):
-        if not tree.near(one, other):
-            what = ", ".join(f"{each.dtype} {tuple(each.shape)}" for each in tree.tensors(x))
-            raise ValueError(
-                f"of half a batch the network makes something else than of the whole ({what}): give"
-                " micro=1 and no ranks, or inputs that have a row for each sample"
-            )
+    pairs = zip(tree.tensors(whole), tree.tensors(alone), strict=True)
+    if not all(tree.near(one, other) for one, other in pairs):
+        raise ValueError(
+            f"of half a batch the network makes something else than of the whole ({_shapes(x)}):"
+            " give micro=1 and no ranks, or inputs that have a row for each sample"
+        )
 
 
-def width_of(scores: Any) -> int | None:
-    """Return how many scores a sample has; None if an output is no rows."""
-    return scores.shape[1] if isinstance(scores, Tensor) and scores.dim() == 2 else None
-
-
-def compares_classes(loss: Any) -> bool:
+def _compares_classes(loss: Any) -> bool:
     """Say whether a loss takes class numbers: the methods' own does, and torch's of classes."""
     known = (nn.CrossEntropyLoss, nn.NLLLoss)
     return loss is None or loss in (F.cross_entropy, F.nll_loss) or isinstance(loss, known)
 
 
-def check_labels(y: Tensor, width: int) -> None:
-    """Compare class numbers with the scores that there are.
-
-    Raises:
-        ValueError: names the first label that no score is for.
-    """
-    if not are_numbers(y):
-        return
+def _check_labels(y: Tensor, width: int) -> None:
+    """Refuse class numbers without a score, and name the first."""
     bad = ((y < 0) & (y != -100)) | (y >= width)
     if bad.any():
         first = int(bad.nonzero()[0])
@@ -215,46 +162,41 @@ def check_labels(y: Tensor, width: int) -> None:
 
 
 def _check_targets(scores: Any, y: Tensor, loss: Callable[..., Tensor] | None) -> None:
+    """Refuse targets that are no classes, or that torch would spread over the scores."""
     if loss is None and y.is_floating_point():
         check_shares(y)
     if loss is None and y.dim() == 2 and not y.is_floating_point():
-        raise ValueError(
-            f"targets are whole numbers (N, {y.shape[1]}), which are no classes of samples: give"
-            " y[:, 0], or a loss of your own"
-        )
+        raise ValueError(f"targets are rows of {y.shape[1]} whole numbers: give y[:, 0], or a loss")
     if loss is None and y.dtype == torch.bool:
         raise ValueError("targets are bool: give y.long() for classes, or y.float() for numbers")
-    spread = (
-        getattr(loss, "__module__", "").startswith("torch.nn")
-        and isinstance(scores, Tensor)
-        and y.is_floating_point()
-    )
-    if spread and scores.shape != y.shape and scores.numel() == y.numel():
+    own = getattr(loss, "__module__", "").startswith("torch.nn") and y.is_floating_point()
+    alike = not isinstance(scores, Tensor) or scores.shape == y.shape
+    if own and not alike and scores.numel() == y.numel():
         raise ValueError(
-            f"targets are {tuple(y.shape)} and scores {tuple(scores.shape)} for {len(y)} samples,"
-            " which the loss would spread over each other: give y[:, None], or a network that ends"
-            " alike"
+            f"the loss would spread targets {tuple(y.shape)} over scores {tuple(scores.shape)} of"
+            f" {len(y)} samples: give y[:, None], or a network that ends alike"
         )
 
 
-@torch.no_grad()
-def _check_loss(loss: Callable[[Any, Any], Any], scores: Any, y: Any) -> None:
-    """Call the loss once: what it can't compare is said in the first place.
-
-    Raises:
-        ValueError: shapes or types that don't fit, or a loss that is not one number.
-    """
+def _check_loss(plan: Plan, loss: Callable[..., Any], *, one_graph: bool) -> None:
+    """Call the loss once on scores without a graph, the one way that a gradient is sent back."""
+    assert plan.sample is not None
+    x, y = plan.sample
+    scores = tree.detach(dry_run(as_blocks(plan.model), x, graph=True)[-1][1])
     at = tensors_at(loss) or next(tree.tensors(scores)).device
     shapes = [[tuple(each.shape) for each in tree.tensors(own)] for own in (scores, y)]
     what = f"scores {shapes[0]} and targets {shapes[1]} of two samples"
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), torch.enable_grad():
         warnings.filterwarnings("error", message="Using a target size")
         try:
             value = loss(*tree.to_device((scores, y), at))
         except (RuntimeError, TypeError, ValueError, IndexError, UserWarning) as error:
             raise ValueError(f"the loss does not take {what}: {error}") from error
     if not isinstance(value, Tensor) or value.numel() != 1:
+        raise ValueError(f"the loss makes {given(value)} of {what}: return one number, a tensor")
+    if value.requires_grad and not one_graph:
         raise ValueError(
-            f"the loss makes {given(value)} of {what}: it must return one number, a tensor, such as"
-            " the mean over the samples"
+            "the loss has a gradient besides that of the scores (a penalty on weights, or a value"
+            f" that a block keeps), and {plan.method} sends back only theirs: leave it out, give"
+            " the optimiser weight_decay, or take method='bp'"
         )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.base.arguments import as_plain, as_whole, check_settings, meant
-from alkit.checks import check_call, check_cut, look
+from alkit.checks import check_call, check_copies, look
 from alkit.data.given import Loader, Splits, as_splits
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
@@ -59,50 +59,42 @@ def fit(
 
     Args:
         model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; "bp"
-            trains any other uncut, as one block. DTP asks for modules that have an inverse
-            (`alkit.dtp.from_blocks`). Or a method's model:
-            ALModel, BPModel, `alkit.delayed.Pipeline`, `alkit.elastic.Network`, `alkit.dtp.Net`.
+            trains any other uncut. DTP asks for modules that have an inverse
+            (`alkit.dtp.from_blocks`). Or a method's own model, such as an ALModel.
         train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
             Dataset; a data set, which brings the other parts. x and y reach the first block and the
-            loss as they are. Elastic training and split learning take all samples of a loader, in
-            an order of their own.
+            loss as they are. Elastic training and split learning deal all samples of a loader anew.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
         loss: of (output, y), of all but split learning; default cross-entropy. With AL and local
             rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
             torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
-        optimizer: called as `optimizer(parameters, lr=...)`, at the rate that it has by itself if
-            none is given. What it returns holds all of them. Default: Adam at 1e-3 for every
-            method that follows a gradient; DTP has its own. See also `alkit.clipped`.
+        optimizer: called as `optimizer(parameters, lr=...)`, at its own rate if none is given. What
+            it returns holds all of them. Default: Adam at 1e-3 for every method that follows a
+            gradient; DTP has its own. See `alkit.clipped`.
         scheduler: makes one of torch's schedulers from an optimiser, which steps after every epoch,
             or in `alkit.each_batch` after each update: `partial(CosineAnnealingLR, T_max=epochs)`.
             The model has its own rates back afterwards.
         batch_size: samples of a batch; None: the loader's own, or 32.
-        device: where to train: "cuda", "auto" for this machine's accelerator if it has one, or
-            several, among which neighbouring layers are shared: ["cuda:0", "cuda:1"]. None leaves
-            the model where it is. DTP and elastic training take one, split learning one for its
-            heads and one for its tail. Ranks have one each, in turn, also of a kind's ("cuda"). A
-            loss that is a module goes to the device, too.
+        device: "cuda", "auto" for this machine's accelerator if it has one, or several, among which
+            neighbouring layers (or ranks) are shared: ["cuda:0", "cuda:1"]. None leaves the model
+            where it is. Split learning takes one for heads and one for tails.
         workers: the most workers; of split learning, devices among which the samples are dealt.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        ranks: processes to start for this call. Where this process is one of several ranks already
-            (`alkit.launch`, or torchrun in `alkit.torchrun_group`), it trains on these: each calls
-            this with the same model and data, they return the same, and only rank 0 writes, reads
-            the checkpoint, and shows progress.
+        ranks: processes to start for this call. One of several ranks already (`alkit.launch`, or
+            torchrun in `alkit.torchrun_group`) trains on these: each calls this with the same model
+            and data, they return the same, and only rank 0 writes, and shows progress.
         checkpoint: file to keep the run in. If it is there, the run goes on from it and ends in the
-            bits of an uninterrupted one; a finished run is tested and not trained, or at a
-            constant rate extended to more epochs. Workers, ranks and progress may differ from the
-            run that wrote it.
+            bits of an uninterrupted one; a finished run is tested, or at a constant rate extended
+            to more epochs. Workers, ranks and progress may differ from the run that wrote it.
         metrics: by name, functions of (scores, y) of a whole part on the CPU that return a number,
-            y class numbers or the targets; measured on validation and test beside the accuracy, or
-            beside the loss where targets are no classes.
+            y class numbers or the targets; measured on validation and test.
         callbacks: called as `callback(row, model)` after each epoch. A dict that one returns
-            becomes columns of the history, and True ends the run: `alkit.patience(3)`,
-            `alkit.best("val_loss")`.
+            becomes columns of the history; True ends the run. See `alkit.patience`, `alkit.best`.
         settings: the method's own: the fields of `alkit.METHODS[method].settings`.
     Raises:
-        ValueError, TypeError: an unknown method, or an option that the method can't take: none is
-            ignored. A checkpoint that is damaged or of another run.
+        ValueError, TypeError: an unknown method, or an option that the method can't take. A
+            checkpoint that is damaged or of another run.
         FloatingPointError: a loss is not finite.
 
     Example:
@@ -114,9 +106,8 @@ def fit(
     """
     name = method or _made_for(model)
     if name not in METHODS:
-        raise ValueError(
-            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
-        )
+        near = meant(name, METHODS)
+        raise ValueError(f"unknown method {name!r}{near}: give {', '.join(METHODS)}")
     chosen, own = METHODS[name], {key: as_plain(each) for key, each in settings.items()}
     there = [each.name for each in fields(chosen.settings) if each.init]
     for other in own.keys() & INSTEAD.keys() - {*there}:
@@ -129,6 +120,8 @@ def fit(
     elif _takes_default(chosen.room, model, own):
         optimizer, lr = adam, RATE if lr is None else lr
     data = as_splits(train, validation, test)
+    numbers = {"epochs": epochs, "workers": workers, "threads": threads, "ranks": ranks}
+    whole = {name: as_whole(each) for name, each in numbers.items()}
     plan = Plan(
         data=data,
         model=cut_once(model, uncut=name == "bp"),
@@ -138,21 +131,18 @@ def fit(
         optimizer=optimizer,
         lr=lr,
         scheduler=scheduler,
-        epochs=as_whole(epochs),
         batch_size=_batch_size(data, as_whole(batch_size)),
         device=device,
-        workers=as_whole(workers),
-        threads=as_whole(threads),
-        ranks=as_whole(ranks),
         checkpoint=checkpoint,
         metrics=metrics,
         callbacks=tuple(callbacks),
         seed=as_whole(seed),
         progress=progress,
+        **whole,
     )
     check_call(plan)
     plan = look(plan, chosen.room)
-    check_cut(plan, chosen.room, model)
+    check_copies(plan, chosen.room, model)
     with trained(model), layout_kept([] if ours(model) else model):  # however it is cut
         record: Record = import_module(f"alkit.{chosen.room}.fit").fit(plan)
     made = made_of(plan, getattr(record.model, "cuts", None))
@@ -160,10 +150,7 @@ def fit(
 
 
 def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
-    """Say whether a call without an optimiser trains by the default one.
-
-    Target propagation follows no gradient; a method's own model and a recipe bring their own.
-    """
+    """Say whether a call trains by Adam: target propagation, own models and recipes don't."""
     own = {"recipe", "momentum", "weight_decay"} & set(settings)
     made = ours(model) and room != "elastic"  # a `Network` has none
     return room != "dtp" and not own and not made
@@ -173,9 +160,7 @@ def _batch_size(data: Splits, given: int | None) -> int:
     """Return the samples of a batch: as said, or the loader's own."""
     own = data.train.batch_size if isinstance(data.train, Loader) else None
     if given is not None and own is not None and given != own:
-        raise ValueError(
-            f"batch_size is {given}, and the loader makes batches of {own}: leave batch_size out"
-        )
+        raise ValueError(f"batch_size is {given}, the loader makes {own}: leave batch_size out")
     return given if given is not None else own or BATCH_SIZE
 
 

@@ -23,25 +23,25 @@ from alkit.split.settings import TABLE as SPLIT
 
 ROOMS = {"local": "al"}  # of families that live in another's
 STAGES = 3  # of the schedules that are looked at
-CODES = "a bridge and label codes a block, and what a gradient from above would add"
-HEADS = "a head a block, and what a gradient from above would add"
-OLD = "gradients of old weights"
-REPLAYED = "old gradients through new weights, and a forward replayed"
-FEEDBACK = "a feedback map a block, trained for some iterations a batch"
+OLD, REPLAYED = "gradients of old weights", "old gradients through new weights, a forward replayed"
 COSTS = {
     "bp": "nothing more: what all others are compared with",
-    **dict.fromkeys(("al", "al_m", "al_fm", "al_pipeline"), CODES),
-    **dict.fromkeys(("local", "local_pipeline"), HEADS),
+    **dict.fromkeys(
+        ("al", "al_m", "al_fm", "al_pipeline"),
+        "a bridge and label codes a block, and what a gradient from above would add",
+    ),
+    **dict.fromkeys(
+        ("local", "local_pipeline"), "a head a block, and what a gradient from above would add"
+    ),
     "seq": "idle workers: one module at a time",
     "ddg": f"{OLD}, whose graphs are kept",
     "ddg_barrier": f"{OLD}, whose graphs are kept; all wait for the slowest",
-    "ddg_inplace": "gradients of no function: to be looked at",
-    "fr": REPLAYED,
+    **dict.fromkeys(("fr", "fr_1f1b"), REPLAYED),
     "fr_barrier": f"{REPLAYED}; all wait for the slowest",
-    "fr_1f1b": REPLAYED,
     "pipedream": f"{OLD}, whose versions are kept",
     "pipedream_recompute": f"{OLD}, whose versions are kept, and a forward run again",
     "pipedream_sync": f"{OLD}, as old in all modules",
+    "ddg_inplace": "gradients of no function: to be looked at",
     "pipedream_inplace": "gradients of no function: to be looked at",
     "2bw": "gradients one update old, and two versions of the weights",
     "gpipe": "idle workers at both ends of a batch, and the graphs of all micro-batches",
@@ -56,9 +56,9 @@ COSTS = {
     "splitfed": "a link that features cross, and weights averaged once a round",
     "pipelearn": "a link that features cross, and weights averaged once a round",
     "elastic": "idle workers at both ends of a batch; layers that stop learning",
-    "dtp": FEEDBACK,
-    "vanilla_dtp": FEEDBACK,
-    "tp": FEEDBACK,
+    **dict.fromkeys(
+        ("dtp", "vanilla_dtp", "tp"), "a feedback map a block, trained for some iterations a batch"
+    ),
 }
 
 
@@ -105,12 +105,10 @@ class Method:
 
 
 def _all() -> list[Method]:
-    pipeline = partial(al_pipeline, STAGES)
-    al_modes = {"bp": block_by_block, "al": al, "al_m": al_m, "al_fm": al_fm}
-    own = [Method(name, "al", partial(made, STAGES)) for name, made in al_modes.items()]
-    own.append(Method("al_pipeline", "al", pipeline))
-    own += [Method("local", "local", partial(al, STAGES))]
-    own += [Method("local_pipeline", "local", pipeline)]
+    modes = {"bp": block_by_block, "al": al, "al_m": al_m, "al_fm": al_fm}
+    modes |= {"al_pipeline": al_pipeline, "local": al, "local_pipeline": al_pipeline}
+    families = {name: "local" if name.startswith("local") else "al" for name in modes}
+    own = [Method(name, families[name], partial(each, STAGES)) for name, each in modes.items()]
     for name, each in DELAYED.items():
         stages = STAGES + (name in delayed.SHARED)  # two for each of two workers
         made = partial(delayed.schedule_for, name, stages, stages if each.accumulates else 1)
@@ -126,14 +124,9 @@ class Methods(dict[str, Method]):
     """The methods by name; printed, and in a notebook, they are a table."""
 
     def __repr__(self) -> str:
-        head = ("method", "family", "waits for", "costs")
-        rows = [head] + [
-            (each.name, each.family, ", ".join(each.waits_for), each.costs)
-            for each in self.values()
-        ]
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ("  ".join(map(str.ljust, row, wide)).rstrip() for row in rows)
-        return "\n".join(lines)
+        row = "{:20} {:8} {:36} {}".format
+        lines = [row(e.name, e.family, ", ".join(e.waits_for), e.costs) for e in self.values()]
+        return "\n".join([row("method", "family", "waits for", "costs"), *lines])
 
 
 METHODS = Methods((method.name, method) for method in _all())

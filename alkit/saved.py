@@ -3,10 +3,10 @@
 A file holds tensors, numbers and names alone; the network's own code is the user's to bring.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import torch
@@ -22,19 +22,6 @@ from alkit.engine.plan import Plan
 from alkit.engine.trainer import Record
 from alkit.methods import METHODS
 from alkit.models.blocks import as_blocks, cut_once, dry_run, ours
-
-PLAIN = (str, int, float, bool, type(None))
-# what a file says of how its model was made
-MADE: dict[str, Any] = {
-    "method": str,
-    "seed": int,
-    "num_classes": int | NoneType,
-    "cuts": list | NoneType,
-    "own_loss": bool,
-    "sample": list | NoneType,
-    "changes": dict | NoneType,  # settings; None where not all are plain values
-}
-OPTIONAL = ("sample", "changes")  # of blocks that became one
 
 
 def save(record: Record, path: str | Path) -> None:
@@ -56,8 +43,8 @@ def load(path: str | Path, model: Any) -> Any:
         model: what `alkit.fit` was given: the same blocks or network, trained or not, or the
             method's own model. Its weights are changed in place.
     Raises:
-        ValueError: the file is damaged, says what can't be, or is of another network; names the
-            first difference. Nothing larger than the file is made before.
+        ValueError: the file is damaged, asks for more than it holds, or is of another network;
+            names the first difference.
 
     Example:
         >>> import tempfile, torch, alkit
@@ -69,12 +56,11 @@ def load(path: str | Path, model: Any) -> Any:
         torch.Size([64, 3])
     """
     saved = checkpoints.load(path)
-    if not isinstance(saved, dict) or not isinstance(saved.get("made"), dict):
-        raise ValueError(
-            f"{path} is no model that alkit.save wrote: a run's checkpoint goes to fit"
-        )
-    for wrong in _wrong(saved, Path(path).stat().st_size):
-        raise ValueError(f"{path} is damaged or not what alkit.save wrote: {wrong}")
+    named = saved if isinstance(saved, dict) else {}
+    if not all(isinstance(named.get(name), dict) for name in ("made", "model")):
+        said = "is no model that alkit.save wrote: a run's checkpoint goes to fit"
+        raise ValueError(f"{path} {said}")
+    _check_sizes(path, saved["made"], saved["model"])
     with layout_kept([] if ours(model) else model):
         own = model if ours(model) else _made(path, model, saved["made"])
     if different := checkpoints.difference(saved["model"], own.state_dict()):
@@ -84,69 +70,54 @@ def load(path: str | Path, model: Any) -> Any:
 
 
 def made_of(plan: Plan, cuts: Sequence[int] | None) -> dict[str, Any]:
-    """Return how a call made its model of blocks, as plain data.
-
-    Args:
-        cuts: of the model, if it has some.
-    """
+    """Return as plain data how a call made its model of blocks, which may have cuts."""
+    method = METHODS[plan.method]
     made = {"method": plan.method, "seed": plan.seed, "num_classes": plan.classes}
     made |= {"cuts": None if cuts is None else [*cuts], "own_loss": plan.loss is not None}
-    if METHODS[plan.method].room != "al" or ours(plan.model):
+    made |= {"sample": None, "changes": {}}
+    if method.room != "al" or ours(plan.model):
         return made
-    if not all(map(_is_plain, plan.settings.values())):
+    try:
+        json.dumps(changes := dict(plan.settings))
+    except TypeError:
         return made | {"changes": None}
     assert plan.sample is not None
-    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*plan.sample])
-    changes = dict(plan.settings)
-    if METHODS[plan.method].family == "al" and plan.method != "bp":
-        # the targets themselves stay behind
+    if method.family == "al" and method.name != "bp":  # the targets themselves stay behind
         changes = {"recipe": recipe_for(plan.sample[1], plan.loss)} | changes
+    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*plan.sample])
     return made | {"sample": sample, "changes": changes}
 
 
-def _wrong(saved: Mapping[str, Any], size: int) -> Iterator[str]:
-    """Yield what alkit.save would not have written, before a model is made of it."""
-    made, weights = saved["made"], saved.get("model")
-    if not isinstance(weights, dict) or not all(isinstance(name, str) for name in weights):
-        yield "its weights are no tensors by name"
-    for name, kind in MADE.items():
-        if not isinstance(made.get(name), kind) and (name in made or name not in OPTIONAL):
-            yield f"{name} is {given(made.get(name))}"
-    if made["method"] not in METHODS:
-        yield f"its method is {made['method']!r}, and there are {', '.join(METHODS)}"
-    if not all(type(cut) is int for cut in made["cuts"] or ()):
-        yield f"cuts is {given(made['cuts'])}"
-    if len(made.get("sample") or (0, 0)) != 2:
-        yield "its sample is no pair"
-    for tensor in (*tree.tensors(weights), *tree.tensors(made.get("sample"))):
+def _check_sizes(path: str | Path, made: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
+    """Refuse what would make something larger than the file, before it is made."""
+    size, said = Path(path).stat().st_size, f"{path} is damaged or not what alkit.save wrote:"
+    for tensor in tree.tensors([weights, made["sample"]]):
         if tensor.numel() * tensor.element_size() > size:
-            yield f"a tensor {given(tensor)} in {size:,} bytes"
+            raise ValueError(f"{said} a tensor {given(tensor)} in {size:,} bytes")
     # a width is of a layer that the file holds
     rows = sum(len(tensor) for tensor in tree.tensors(weights) if tensor.dim())
-    for name, value in {**(made.get("changes") or {}), "num_classes": made["num_classes"]}.items():
+    for name, value in {**(made["changes"] or {}), "num_classes": made["num_classes"]}.items():
         if type(value) is int and not 0 <= value <= rows:
-            yield f"{name} is {value}, and its layers have {rows:,} rows together"
+            raise ValueError(f"{said} {name} is {value}, and its layers have {rows:,} rows")
 
 
 def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
     """Make the model of blocks once more."""
-    method, changes = METHODS[made["method"]], made.get("changes", {})
+    method, changes, sample = METHODS[made["method"]], made["changes"], made["sample"]
     blocks = cut_once(blocks, uncut=method.name == "bp")
     if changes is None:
         raise ValueError(
             f"{path} was made with a function or module as a setting, which a file does not keep:"
             " give the model that alkit.to_al, to_local or to_bp makes with it"
         )
-    sample = made.get("sample")
     width = sample and width_of(dry_run(as_blocks(blocks), sample[0])[-1][1])
-    cuts = {} if made["cuts"] is None else {"cuts": made["cuts"]}
     plan = Plan(
         data=Splits(Loader([])),
         model=blocks,
         method=method.name,
         seed=made["seed"],
         loss=_unknown if made["own_loss"] else None,
-        settings={**changes} | cuts,
+        settings=changes if made["cuts"] is None else {**changes, "cuts": made["cuts"]},
         sample=None if sample is None else tuple(sample),
         width=width,
         classes=made["num_classes"] or width,
@@ -156,9 +127,3 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
 
 def _unknown(scores: Any, y: Any) -> torch.Tensor:
     raise ValueError("a loaded model does not have the loss that it was trained by: set its loss")
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return isinstance(value, PLAIN)

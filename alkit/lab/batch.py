@@ -58,15 +58,14 @@ def plan(
     """Check all that can be known before a run; options are `threads` and `timeout_s`."""
     path = parameters.find_notebook(notebook)
     known = parameters.parameters(path)
-    values = {name: one.default for name, one in known.items()}
-    values |= {"preset": preset} if "preset" in known else {}
-    values |= parameters.preset_values(path, preset)
-    values |= parameters.check(known, overrides, path.name)
-    changed = parameters.changes(path, preset, values)
+    usual = {name: one.default for name, one in known.items()}
+    usual |= {"preset": preset} if "preset" in known else {}
+    usual |= parameters.preset_values(path, preset)
+    values = usual | parameters.check(known, overrides, path.name)
+    changed = {name: value for name, value in values.items() if usual[name] != value}
     own = [results.identity(path.stem, preset, changed)] if changed else []
-    return Job(
-        path, preset, values, paths.runs_dir() / ".".join([path.stem, preset, *own]), **options
-    )
+    folder = paths.runs_dir() / ".".join([path.stem, preset, *own])
+    return Job(path, preset, values, folder, **options)
 
 
 def plan_sweep(file: Path, **options: int | None) -> list[Job]:
@@ -85,9 +84,8 @@ def plan_sweep(file: Path, **options: int | None) -> list[Job]:
         raise ValueError(f"{file.name} names no notebook")
     notebook = parameters.find_notebook(content["notebook"], file.parent, file.parent.parent)
     preset = str(content.get("preset", "smoke"))
-    return list(
-        {job.folder: job for job in (plan(notebook, preset, p, **options) for p in points)}.values()
-    )
+    jobs = [plan(notebook, preset, point, **options) for point in points]
+    return [*{job.folder: job for job in jobs}.values()]
 
 
 def sweep(
@@ -102,7 +100,7 @@ def sweep(
     Returns:
         Each job with "done", "before", or what went wrong.
     """
-    recorded = results.known() if record and not force else {}
+    recorded = results.known() if record and not force else set[str]()
     ended = dict[Path, str]()
     for job in jobs if not force else ():
         own = results.key(job.notebook.stem, job.preset, job.parameters)

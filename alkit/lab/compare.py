@@ -1,9 +1,8 @@
 """Differences between methods, with the seed as the unit, and what may be concluded from them.
 
-Intervals are of a paired t over the seeds, at 95 %.
-
-Several contrasts that were named before the runs share one error rate by Holm's rule; that two
-methods are equal is shown by two one-sided t tests against a margin, never by a large p.
+Intervals are of a paired t over the seeds, at 95 %. Contrasts that were named before the runs share
+one error rate by Holm's rule. That two methods are equal is shown by two one-sided t tests against
+a margin, never by a large p.
 """
 
 import math
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 ENOUGH = 5  # seeds for a verdict, where not all of them agree
 
@@ -41,8 +41,6 @@ class Gap(NamedTuple):
 
         One seed alone never decides.
         """
-        if math.isnan(self.low):
-            return False
         agree = self.least > 0 or self.most < 0
         return (self.low > 0 or self.high < 0) and (self.seeds >= ENOUGH or agree)
 
@@ -53,25 +51,17 @@ class Gap(NamedTuple):
         return 2 * min(above, 1 - above)
 
     def p_within(self, margin: float) -> float:
-        """P of two one-sided t tests, that the difference is not within +-margin points; or NaN.
-
-        Raises:
-            ValueError: a margin that is not above 0.
-        """
+        """P of two one-sided t tests, that the difference is not within +-margin points; or NaN."""
         if not margin > 0:
             raise ValueError(f"margin is {margin}: give points above 0")
         return max(self._p_above(-margin), 1 - self._p_above(margin))
 
     def _p_above(self, points: float) -> float:
         """One-sided p of the paired t, that the difference is not above so many points."""
-        if math.isnan(self.low):
-            return math.nan
-        ahead = self.points - points
-        t = _student()
-        error = (self.high - self.low) / 2 / t.ppf(0.975, self.seeds - 1)
-        if error == 0:  # all seeds say the same
+        ahead, half = self.points - points, (self.high - self.low) / 2
+        if half == 0:  # all seeds say the same
             return 0.5 if ahead == 0 else float(ahead < 0)
-        return float(t.sf(ahead / error, self.seeds - 1))
+        return float(stats.t.sf(ahead / half * _wide(self.seeds), self.seeds - 1))
 
     def told(self, digits: int = 2) -> str:
         """Return the difference as tables show it, with the interval over seeds, and how many."""
@@ -79,19 +69,11 @@ class Gap(NamedTuple):
             return f"{self.diverged:.0f} of {self.seeds + self.diverged:.0f} diverged"
         if not self.seeds:
             return "no seed has both yet"
-        t = interval(self.low, self.high, digits)
-        return " ".join(filter(None, [f"{self.points:+.{digits}f}", t, f"({self.seeds:.0f})"]))
+        ends = f" [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
+        return f"{self.points:+.{digits}f}{'' if math.isnan(self.low) else ends} ({self.seeds:.0f})"
 
     def __str__(self) -> str:
         return self.told()
-
-
-def interval(low: float, high: float, digits: int = 2) -> str:
-    """Return an interval as tables show it; nothing where there is none."""
-    return "" if math.isnan(low) else f"[{low:+.{digits}f}, {high:+.{digits}f}]"
-
-
-NOTHING = Gap(math.nan, math.nan, math.nan, 0)
 
 
 def label(row: Any) -> str:
@@ -109,27 +91,22 @@ def gap(frame: pd.DataFrame, better: str, worse: str, metric: str = "accuracy") 
     Raises:
         ValueError: they were tested on parts of different sizes.
     """
-    found: dict[str, dict[int, tuple[float, int]]] = {better: {}, worse: {}}
-    lost: set[int] = set()
-    for row in frame[frame["metric"].isin([metric, "diverged"])].itertuples():
-        if label(row) not in found:
-            continue
-        if row.metric == metric:
-            found[label(row)][row.seed] = float(row.value), int(row.n)
-        elif row.value:
-            lost.add(row.seed)
-    common = sorted(set(found[better]) & set(found[worse]))
-    if lost := lost - set(common):
-        return NOTHING._replace(seeds=len(common), diverged=len(lost))
-    if not common:
-        return NOTHING
-    sizes = {found[name][seed][1] for name in found for seed in common}
-    if len(sizes) > 1:
+    rows = frame[frame["metric"].isin([metric, "diverged"])]
+    rows = rows.assign(label=[*map(label, rows.itertuples())])
+    rows = rows[rows["label"].isin([better, worse])]
+    own, ended = rows[rows["metric"] == metric], rows[rows["metric"] == "diverged"]
+    own = own.drop_duplicates(["label", "seed"], keep="last")
+    values = own.pivot(index="seed", columns="label", values="value").astype(float)
+    values = values.reindex(columns=[better, worse]).dropna()
+    lost = {*ended["seed"][ended["value"].astype(bool)]} - {*values.index}
+    if lost or not len(values):
+        return Gap(math.nan, math.nan, math.nan, len(values), diverged=len(lost))
+    if len(sizes := own["n"][own["seed"].isin(values.index)].unique()) > 1:
         raise ValueError(
             f"{better} and {worse} were tested on parts of {', '.join(map(str, sorted(sizes)))}"
             " samples: compare records of the same test part"
         )
-    return of_seeds([found[better][seed][0] - found[worse][seed][0] for seed in common])
+    return of_seeds(values.iloc[:, 0] - values.iloc[:, 1])  # of a method with itself, too
 
 
 def gap_table(gaps: Mapping[tuple[Any, ...], Gap], names: Sequence[str]) -> pd.DataFrame:
@@ -152,25 +129,16 @@ def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return made.assign(n=made.n.fillna(0).astype(int))
 
 
-def _student() -> Any:
-    """Return Student's t distribution."""
-    from scipy.stats import t
-
-    return t
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return Holm's adjusted p values: below 0.05 holds for all of them together.
 
     NaN stays NaN and counts among the tests, so that a contrast without runs can't ease the others.
     """
-    order = sorted(range(len(p_values)), key=lambda at: (math.isnan(p_values[at]), p_values[at]))
-    adjusted, most = [math.nan] * len(p_values), 0.0
-    for rank, at in enumerate(order):
-        if not math.isnan(p_values[at]):
-            most = max(most, min(1.0, (len(p_values) - rank) * p_values[at]))
-            adjusted[at] = most
-    return adjusted
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)  # NaN last
+    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    p[order] = np.minimum(steps, 1)
+    return list(map(float, p))
 
 
 def verdict(found: Gap, p: float, margin: float) -> str:
@@ -200,10 +168,13 @@ def of_seeds(differences: Any) -> Gap:
     return Gap(*paired_t(values), len(values), *ends)
 
 
-def paired_t(differences: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
+def paired_t(differences: np.ndarray) -> tuple[float, float, float]:
     """Return the mean and its t interval; NaN ends for a single difference."""
     count, mean = len(differences), float(np.mean(differences))
-    if count < 2:
-        return mean, math.nan, math.nan
-    half = _student().ppf((1 + level) / 2, count - 1) * np.std(differences, ddof=1) / count**0.5
+    half = _wide(count) * stats.sem(differences) if count > 1 else math.nan
     return mean, float(mean - half), float(mean + half)
+
+
+def _wide(count: int) -> float:
+    """Return how many standard errors half an interval has."""
+    return float(stats.t.ppf(0.975, count - 1))

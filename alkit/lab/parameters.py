@@ -57,17 +57,12 @@ def defaults(notebook: str) -> dict[str, Any]:
 def check(known: Mapping[str, Parameter], values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the values in their parameters' types (an int becomes a float where one is wanted).
 
-    Args:
-        source: who gave the values, for the messages.
-    Raises:
-        ValueError: a name is unknown, or a value has another type.
+    An unknown name or another type is a ValueError that begins with `source`.
     """
     for name in values:
         if name not in known:
-            there = ", ".join(known) or "none"
-            raise ValueError(
-                f"{source}: no parameter {name!r}{meant(str(name), known)}: there are {there}"
-            )
+            said = f"no parameter {name!r}{meant(str(name), known)}"
+            raise ValueError(f"{source}: {said}: there are {', '.join(known) or 'none'}")
     return {n: _fit(f"{source}: {n}", value, known[n].type) for n, value in values.items()}
 
 
@@ -110,10 +105,3 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or len(names) > len(set(names)):
         raise ValueError(f"{file.name} must hold lines of `name: value`, each name once")
     return content
-
-
-def changes(notebook: str | Path, preset: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are not those of the preset."""
-    usual = {name: each.default for name, each in parameters(notebook).items()}
-    usual |= {"preset": preset} | preset_values(notebook, preset)
-    return {name: value for name, value in values.items() if usual.get(name) != value}

@@ -18,9 +18,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +37,17 @@ RUN = "run notebook preset parameters commit versions threads machine busy date"
 VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
 JSON = {"parameters", "value"}  # columns that always hold JSON
-STATISTICS = {"n": "count", "sd": "std"} | {name: name for name in ("mean", "min", "max", "median")}
 Row = dict[str, Any]
+_named = itemgetter("notebook", "preset", "parameters")  # of a run
 
 
 class Run:
     """Collect the named values of one run of one notebook and write them as one record.
 
     Attributes:
-        parameters: all of the notebook's, also those left at their defaults.
+        parameters: all of the notebook's; by default what its names hold now.
         busy: share of the cores that others used when it began, 0 to 1; a notebook that trains for
             long before it takes times sets it anew.
-
-    Args:
-        parameters: by default what the notebook's names hold now.
 
     Example:
         results = Run("02_al_pipeline", preset=preset)
@@ -96,10 +95,9 @@ class Run:
         if clash := sorted({*free} & {*RUN, *VALUE}):
             raise ValueError(f"extra fields {clash} of {metric!r}: these names are taken")
         labels = {"method": method, "model": model, "data": data, "seed": _plain(seed)}
-        try:
+        kept = None
+        with suppress(Exception):  # whatever JSON, numpy or torch say of it
             kept = _plain(value)
-        except Exception:  # whatever JSON, numpy or torch say of it
-            kept = None
         if kept is None or isinstance(kept, dict):
             said = "give a finite number, a text, or a list of these"
             raise ValueError(f"{metric} is {str(value)[:60]}: {said}")
@@ -130,9 +128,7 @@ def _plain(value: Any) -> Any:
 def _held(notebook: str) -> dict[str, Any]:
     """Return the parameters that this notebook holds now; none of a script."""
     names = vars(sys.modules["__main__"])
-    if "get_ipython" not in names:
-        return {}
-    known = parameters(notebook)  # of the folder that it runs in, too
+    known = parameters(notebook) if "get_ipython" in names else {}
     held = {name: names[name] for name in known if name in names}
     return check(known, held, f"the parameters of {notebook}, as they are now")
 
@@ -165,9 +161,9 @@ def _commit() -> str:
     """Return the short commit, with a "+" if sources differ from it, or "unknown" without git."""
 
     def git(*words: str) -> str:
-        done = ["git", "-C", str(paths.root()), *words]
-        return subprocess.run(done, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.check_output(["git", *words], cwd=paths.root(), **quiet).strip()
 
+    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "text": True}
     try:  # records made just before are no change of the source
         changed = git("status", "--porcelain", "--", ".", ":!notebooks/results")
         return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
@@ -192,19 +188,15 @@ def key(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
     return identity(notebook, preset, {**defaults(notebook), **parameters})
 
 
-def _key(run: Row) -> str:
-    return key(run["notebook"], run["preset"], run["parameters"])
+def known() -> set[str]:
+    """Return by `key` which committed runs there are."""
+    return {key(*_named(run)) for run in runs()}
 
 
 def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
     """Return the committed runs, of a notebook or a preset or all."""
     wanted = {"notebook": notebook, "preset": preset}.items()
     return [run for run in _rows_of("runs") if all(v in (None, run[n]) for n, v in wanted)]
-
-
-def known() -> dict[str, str]:
-    """Return by `key` which committed runs there are."""
-    return {_key(run): run["run"] for run in runs()}
 
 
 def merge(files: Iterable[str | Path]) -> None:
@@ -216,9 +208,9 @@ def merge(files: Iterable[str | Path]) -> None:
         notebook, rows = record["notebook"], record.pop("rows")
         if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes a file's name
             raise ValueError(f"notebook {notebook!r}: use letters, digits and - _ . = + , only")
-        head = {"run": identity(notebook, record["preset"], record["parameters"])}
-        there = _rows_of("runs")
-        gone = {run["run"] for run in there if _key(run) == _key(record)} | {head["run"]}
+        head, there = {"run": identity(*_named(record))}, runs()
+        own = key(*_named(record))
+        gone = {run["run"] for run in there if key(*_named(run)) == own} | {*head.values()}
         for table, first, before, new in (
             (notebook, VALUE, _rows_of(notebook), [head | row for row in rows]),
             ("runs", RUN, there, [head | record]),
@@ -269,10 +261,10 @@ def _text(name: str, value: Any) -> str:
 
 
 def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame:
-    """Return the committed values of all matching runs as a tidy frame, one row a value.
+    """Return the committed values of all matching runs, one row a value.
 
-    Returns: what tells values apart, the values, what their runs were made with, then columns that
-        only some notebooks have. `parameters` holds JSON as text, `value` numbers, texts or lists.
+    Columns: what tells values apart, the values, what their runs were made with, then those of some
+    notebooks alone. `parameters` holds JSON as text, `value` numbers, texts or lists.
     """
     heads = {run["run"]: run for run in runs(notebook, preset)}
     names = dict.fromkeys(run["notebook"] for run in heads.values())
@@ -283,10 +275,11 @@ def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame
 def read(path: str | Path) -> pd.DataFrame:
     """Return the rows of one run, from its `record.json` or the executed notebook beside it."""
     path = Path(path).with_name("record.json")
-    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"rows": []}
-    rows = record.pop("rows")
-    named = [record.get(name) for name in RUN[1:4]]
-    return _frame([record | {"run": identity(*named)} | row for row in rows])  # type: ignore[arg-type]
+    if not path.is_file():
+        return _frame([])
+    record = json.loads(path.read_text(encoding="utf-8"))
+    head, rows = {"run": identity(*_named(record))}, record.pop("rows")
+    return _frame([record | head | row for row in rows])
 
 
 def _frame(rows: list[Row]) -> pd.DataFrame:
@@ -312,8 +305,9 @@ def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFram
         by = [name for name in apart if numbers[name].notna().any()]
     keys = {name: numbers[name].map(lambda v: str(v) if isinstance(v, list) else v) for name in by}
     groups = numbers.assign(value=numbers["value"].astype(float), **keys)
-    found = groups.groupby(list(by), dropna=False, sort=False)["value"].agg(**STATISTICS)
-    return found.reset_index()
+    found = groups.groupby(list(by), dropna=False, sort=False)["value"]
+    named = {"n": "count", "sd": "std"} | {name: name for name in ("mean", "min", "max", "median")}
+    return found.agg(**named).reset_index()
 
 
 def table(
@@ -324,11 +318,7 @@ def table(
 ) -> str:
     """Return a markdown table of means and spreads ("97.2 ± 0.4"), one line per label of `rows`.
 
-    Labels that no row has are left out; one value alone stands without a spread. Units stand in
-    the heads of metrics.
-
-    Raises:
-        ValueError: a cell would hold the mean of several values of one seed.
+    Labels that no row has are left out. Several values of one seed in a cell are refused.
     """
     labels = [name for name in rows if frame[name].notna().any()]
     if frame[[*labels, columns, "unit", "seed"]].duplicated().any():

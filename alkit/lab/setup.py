@@ -30,8 +30,6 @@ def take_preset(names: dict[str, Any], notebook: str) -> None:
     Args:
         names: `globals()`; it must hold `preset`, and is changed.
         notebook: its name, without the ending.
-    Raises:
-        ValueError: there is no such preset; the message names those that there are.
     """
     by_papermill = any(cell.startswith("# Parameters") for cell in names.get("In", ()))
     if by_papermill or names["preset"] == "smoke":
@@ -69,40 +67,29 @@ def show_pages(formatter: Any) -> None:
 
 
 def record_page(record: Any) -> str:
-    """Return what came out, and the last epochs of the history."""
-    said = {
-        "method": record.made.get("method", ""),
-        "epochs": f"{len(record.history)}, the best {record.best_epoch}",
-        "seconds": f"{record.seconds:.2f}",
-        **{f"test {name}": f"{value:.4g}" for name, value in record.metrics.items()},
-    }
-    head = " · ".join(f"<b>{escape(str(k))}</b> {escape(str(v))}" for k, v in said.items() if v)
-    left = len(record.history) - ROWS
-    more = f"<p>{left} earlier epochs are in record.history</p>" if left > 0 else ""
-    return f"<p>{head}</p>{more}{_table(record.history.tail(ROWS))}"
+    """Return what came out, and the last epochs of `record.history`."""
+    said = {"method": record.made.get("method", "")}
+    said["epochs"] = f"{len(record.history)}, the best {record.best_epoch}"
+    said["seconds"] = f"{record.seconds:.2f}"
+    said |= {f"test {name}": f"{value:.4g}" for name, value in record.metrics.items()}
+    head = " · ".join(f"<b>{escape(name)}</b> {escape(each)}" for name, each in said.items())
+    return f"<p>{head}</p>{_table(record.history.tail(ROWS))}"
 
 
 def timeline_page(timeline: Timeline) -> str:
     """Return how busy every worker was."""
-    names = timeline.resources
-    tasks = [sum(i.resource == name for i in timeline.intervals) for name in names]
-    busy_s, idle = map(timeline.busy_s, names), map(timeline.idle_share, names)
-    columns = {"tasks": tasks, "busy, s": [*busy_s], "idle share": [*idle]}
-    head = f"<p>{timeline.span_s:.4g} s, {len(timeline.batch_ends_s)} batches</p>"
-    return head + _table(pd.DataFrame(columns, index=list(names)))
+    names = [*timeline.resources]
+    shares = {"busy, s": timeline.busy_s, "idle share": timeline.idle_share}
+    frame = pd.DataFrame({name: map(each, names) for name, each in shares.items()}, index=names)
+    return f"<p>{timeline.span_s:.4g} s, {len(timeline.batch_ends_s)} batches</p>{_table(frame)}"
 
 
 def methods_page(methods: Mapping[str, Any]) -> str:
     """Return a row a method: family, what it waits for, what it costs, settings."""
-    rows = {
-        name: {
-            "family": each.family,
-            "waits for": ", ".join(each.waits_for),
-            "costs": each.costs,
-            "settings": ", ".join(own.name for own in fields(each.settings)),
-        }
-        for name, each in methods.items()
-    }
+    rows = {}
+    for name, each in methods.items():
+        row = {"family": each.family, "waits for": ", ".join(each.waits_for), "costs": each.costs}
+        rows[name] = row | {"settings": ", ".join(own.name for own in fields(each.settings))}
     return _table(pd.DataFrame(rows).T)
 
 

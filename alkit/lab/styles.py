@@ -65,7 +65,6 @@ METHODS = {
     "fa": ("#ca9161", "s", "FA"),
     "dfa": ("#ca9161", "^", "DFA"),
     "shallow": ("#949494", "p", "last block only"),
-    "tfidf": ("#949494", "P", "TF-IDF"),
 }
 SAID = {"original": "as published"}
 NAMES = {
@@ -82,8 +81,12 @@ NAMES = {
     "transformer": "Transformer",
     "vgg": "VGG",
 }
-KINDS = {"forward": "#8ab6e1", "backward": "#e8a87c", "update": "#7fb685"}
-LANES = {
+KINDS = {
+    "forward": "#8ab6e1",
+    "backward": "#e8a87c",
+    "update": "#7fb685",
+    "backward_input": "#d9776b",
+    "backward_weight": "#f2cfb3",
     "send": "#c9b3e0",
     "receive": "#c9b3e0",
     "load": "0.85",
@@ -93,6 +96,4 @@ LANES = {
     "target": "#e39ac0",
 }
 NUMBERS = {"stage": "part of the network", "batch": "batch", "micro": "micro-batch"}
-
-HALVES = {"backward_input": "#d9776b", "backward_weight": "#f2cfb3"}
 CLOCKS = {"device": "seconds, by the device's clock", "virtual": "simulated time"}

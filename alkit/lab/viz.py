@@ -21,7 +21,7 @@ from alkit.lab import styles
 from alkit.lab.results import FOLDER
 from alkit.schedule.timeline import Timeline
 
-SINGLE, WIDE, GRID = (5.0, 3.2), (8.0, 3.0), (8.0, 5.5)  # inches
+SINGLE, WIDE = (5.0, 3.2), (8.0, 3.0)  # inches
 SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells
 SAVED_DPI = 160
 
@@ -40,18 +40,11 @@ def set_theme() -> None:
     """
     if hasattr(here := shell(), "kernel") and mpl.get_backend().lower() == "agg":
         here.run_line_magic("matplotlib", "inline")
-    sns.set_theme(context="notebook", style="whitegrid", palette="colorblind", font_scale=0.8)
-    mpl.rcParams.update(
-        {
-            "figure.figsize": SINGLE,
-            "figure.facecolor": "white",
-            "figure.constrained_layout.use": True,
-            "axes.titlesize": 10,
-            "axes.titleweight": "bold",
-            "axes.titlelocation": "left",
-            "svg.hashsalt": "alkit",
-        }
-    )
+    rc: dict[str, Any] = {"figure.figsize": SINGLE, "figure.facecolor": "white"}
+    rc |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
+    rc |= {"figure.constrained_layout.use": True, "svg.hashsalt": "alkit"}
+    looks: dict[str, Any] = {"style": "whitegrid", "palette": "colorblind", "font_scale": 0.8}
+    sns.set_theme(context="notebook", rc=rc, **looks)
 
 
 def put_title(where: Axes | Figure, text: str) -> None:
@@ -101,7 +94,7 @@ def who(name: str) -> str:
 
 def kind_colour(kind: str) -> str:
     """Return the colour of a kind of task: "forward", "backward", "update", ..."""
-    return (styles.KINDS | styles.HALVES | styles.LANES).get(kind, "0.7")
+    return styles.KINDS.get(kind, "0.7")
 
 
 def shades(count: int) -> list[str]:
@@ -109,85 +102,53 @@ def shades(count: int) -> list[str]:
     return list(sns.color_palette("colorblind", count).as_hex())
 
 
-def gantt(
-    timeline: Timeline,
-    title: str,
-    ax: Axes | None = None,
-    *,
-    number: Shown = "stage",
-    span_s: float | None = None,
-) -> Axes:
-    """Draw who was busy when: one row per resource, one box per task with its layer and batch.
+def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "stage") -> Figure:
+    """Draw who was busy when, a chart a timeline, on one scale of time; keys are their titles.
 
-    Measured and simulated timelines look the same. Colour is the kind of task, light and dark
-    alternate with the batch.
+    A row a resource, a box a task: its colour is the kind, light and dark alternate with the batch.
+    Measured and simulated timelines look the same.
 
     Args:
         number: what the number in a box is; where a resource has one layer, batches or
             micro-batches say more.
-        span_s: length of the axis of time, by default the timeline's.
     """
-    span_s = span_s or timeline.span_s
-    if ax is None:
-        rows = len(timeline.resources)
-        _, ax = plt.subplots(figsize=(WIDE[0], 0.9 + 0.35 * rows))
-    places = {name: at for at, name in enumerate(timeline.resources)}
-    small = span_s * 0.018
-    for i in timeline.intervals:
-        y, width = places[i.resource], i.end_s - i.start_s
-        ax.barh(
-            y,
-            width,
-            left=i.start_s,
-            height=0.8,
-            color=kind_colour(i.kind),
-            alpha=1.0 if i.batch % 2 == 0 else 0.6,
-            edgecolor="white",
-            linewidth=0.5,
-        )
-        if width > small:
-            told = str(getattr(i, number))
-            middle = i.start_s + width / 2  # dark by night, too: boxes keep their colours
-            ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
-    ax.set_yticks(range(len(places)), list(places))
-    ax.invert_yaxis()
-    ax.set(xlabel=styles.CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
-    ax.set_title(title)
-    ax.grid(visible=False, axis="y")
-    return ax
-
-
-def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "stage") -> Figure:
-    """Draw several timelines below each other, on one scale of time; keys are their titles."""
     heights = [0.625 + 0.25 * len(timeline.resources) for timeline in timelines.values()]
     span_s = max(timeline.span_s for timeline in timelines.values())
-    fig, axes = plt.subplots(
-        len(timelines),
-        figsize=(WIDE[0], sum(heights) + 0.5),
-        height_ratios=heights,
-        sharex=True,
-        squeeze=False,
-    )
+    shape: dict[str, Any] = {"figsize": (WIDE[0], sum(heights) + 0.5), "height_ratios": heights}
+    fig, axes = plt.subplots(len(timelines), sharex=True, squeeze=False, **shape)
     for ax, (name, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
-        gantt(timeline, name, ax, number=number, span_s=span_s)
-        if ax is not axes[-1, 0]:
-            ax.set_xlabel("")
+        _gantt(ax, timeline, number, span_s)
+        ax.set_title(name)
+    ax.set(xlabel=styles.CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
     every = [i for timeline in timelines.values() for i in timeline.intervals]
     seen = {i.kind for i in every if i.end_s > i.start_s}
-    kinds = {
-        kind: color
-        for kind, color in (styles.KINDS | styles.HALVES | styles.LANES).items()
+    handles = [
+        Patch(color=color, label=kind.replace("_", ", "))
+        for kind, color in styles.KINDS.items()
         if kind in seen
-    }
-    handles = [Patch(color=color, label=kind.replace("_", ", ")) for kind, color in kinds.items()]
+    ]
     handles.append(Patch(alpha=0, label=f"number: {styles.NUMBERS[number]}"))
     if any(i.batch for i in every):
         handles.append(Patch(alpha=0, label="shade: every other batch"))
-    fig.legend(
-        handles=handles, loc="outside lower right", ncols=min(len(handles), 5), frameon=False
-    )
+    columns = min(len(handles), 5)
+    fig.legend(handles=handles, loc="outside lower right", ncols=columns, frameon=False)
     put_title(fig, title)
     return fig
+
+
+def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
+    places = {name: at for at, name in enumerate(timeline.resources)}
+    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
+    for i in timeline.intervals:
+        y, width, shade = places[i.resource], i.end_s - i.start_s, 0.6 if i.batch % 2 else 1.0
+        ax.barh(y, width, left=i.start_s, color=kind_colour(i.kind), alpha=shade, **edge)
+        if width > 0.018 * span_s:
+            middle = i.start_s + width / 2
+            told = str(getattr(i, number))
+            ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
+    ax.set_yticks(range(len(places)), list(places))
+    ax.invert_yaxis()
+    ax.grid(visible=False, axis="y")
 
 
 def learning_curves(
@@ -201,17 +162,11 @@ def learning_curves(
     """
     named = curves.assign(shown=curves["label"].map(display))
     methods = dict(zip(named["shown"], named["label"].map(who), strict=True))
-    ax = sns.lineplot(
-        named,
-        x="epoch",
-        y="val_acc",
-        hue="shown",
-        style="shown",
-        palette={name: colour(method) for name, method in methods.items()},
-        markers={name: marker(method) for name, method in methods.items()},
-        errorbar=("pi", 100),
-        ax=ax,
-    )
+    colours = {name: colour(method) for name, method in methods.items()}
+    markers = {name: marker(method) for name, method in methods.items()}
+    told: dict[str, Any] = {"hue": "shown", "style": "shown"}
+    told |= {"palette": colours, "markers": markers}
+    ax = sns.lineplot(named, x="epoch", y="val_acc", errorbar=("pi", 100), ax=ax, **told)
     if chance is not None:
         ax.axhline(chance, color="0.6", lw=0.8)
         ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")

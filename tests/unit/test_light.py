@@ -27,7 +27,7 @@ sys.meta_path[:] = [Light if finder is PathFinder else finder for finder in sys.
 
 import alkit, torch
 from alkit.models.encoder import ViTSizes
-from alkit.records.cli import main
+from alkit.command import main
 
 main(["list"])
 torch.manual_seed(0)

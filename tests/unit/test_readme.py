@@ -5,7 +5,7 @@ import re
 import pytest
 
 from alkit.base.paths import root
-from alkit.lab.contents import course
+from alkit.command import contents
 from tests import tasks
 
 LINES, BYTES, PYTHON_BY = 120, 9_500, 30
@@ -27,7 +27,13 @@ def test_it_is_short_and_python_comes_early():
 
 
 def test_it_lists_the_course():
-    assert course() in page()
+    named = [each for each in contents() if each["shelf"] == "course"]
+    rows = [
+        f"| [{each['name'][:2]}](notebooks/{each['name']}.ipynb) | {each['sentence']} |"
+        f" {each['minutes']} |"
+        for each in named
+    ]
+    assert "\n".join(rows) in page()
 
 
 @pytest.fixture

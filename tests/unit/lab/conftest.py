@@ -5,7 +5,7 @@ import pytest
 from alkit.base import paths
 from tests.unit.lab.helpers import write_notebook
 
-SETTINGS = ("ALKIT_RUN_FOLDER", "ALKIT_RUN_PARAMETERS", "OMP_NUM_THREADS")
+SETTINGS = ("ALKIT_RUN_FOLDER", "OMP_NUM_THREADS")
 
 
 @pytest.fixture

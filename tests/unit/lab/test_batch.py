@@ -111,7 +111,7 @@ def test_nothing_survives_the_command_however_it_ends(tmp_path):
     started = path.parent / "started"
     # an installed package keeps its runs below the working directory
     code = "import sys, alkit.base.paths; alkit.base.paths.root = alkit.base.paths.Path.cwd;"
-    code += "from alkit.records.cli import main; sys.exit(main())"
+    code += "from alkit.command import main; sys.exit(main())"
     words = [sys.executable, "-c", code, "run", str(path), "-p", "mode=slow"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
 

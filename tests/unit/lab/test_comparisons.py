@@ -7,14 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from alkit.lab.compare import (
-    Gap,
-    gap,
-    holm,
-    of_seeds,
-    paired_t,
-    verdict,
-)
+from alkit.lab.compare import Gap, gap, holm, of_seeds, paired_t, verdict
 
 
 def test_p_of_gaps_and_intervals_are_scipys():
@@ -80,6 +73,7 @@ def test_diverged_runs_leave_no_interval():
     assert (found.seeds, found.diverged, found.decided) == (3, 2, False)
     assert math.isnan(found.low)
     assert str(found) == "2 of 5 diverged"
+    assert gap(pd.DataFrame(rows), "bp", "bp")[:4] == (0, 0, 0, 5)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def _timeline(layers=2, batches=3):
 
 def test_gantt_draws_every_interval_at_its_time_and_several_share_their_scale():
     timeline = _timeline()
-    ax = viz.gantt(timeline, "two layers")
+    (ax,) = viz.gantts({"two layers": timeline}, "finding").axes
     drawn = sorted((p.get_x(), p.get_x() + p.get_width()) for p in ax.patches)
     assert drawn == sorted((i.start_s, i.end_s) for i in timeline.intervals)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["worker 0", "worker 1"]

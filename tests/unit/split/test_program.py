@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 import alkit
-from alkit.__main__ import main
+from alkit.command import main
 from alkit.engine import checkpoint
 from alkit.split import program
 from alkit.split.half import SGD, state_of

@@ -9,7 +9,7 @@ from torch import nn
 import alkit
 from alkit import saved
 from alkit.al.bridges import flat
-from tests.unit.records.test_one_face import WIDTH, C, blocks, options, tensors
+from tests.unit.front.test_one_face import WIDTH, C, blocks, options, tensors
 
 X = torch.randn(5, WIDTH)
 
@@ -92,22 +92,15 @@ def changed(path, **made):
 
 LARGE = torch.zeros(1).expand(10**10)
 NOT_MADE = [
-    ({"num_classes": 10**10}, "num_classes is 10000000000, and its layers have .* rows together"),
+    ({"num_classes": 10**10}, "num_classes is 10000000000, and its layers have .* rows"),
     ({"num_classes": -1}, "num_classes is -1"),
-    ({"num_classes": "3"}, "num_classes is '3'"),
     ({"changes": {"code_dim": 10**10}}, "code_dim is 10000000000, and its layers"),
-    ({"changes": [1]}, r"changes is \[1\]"),
-    ({"method": ["al"]}, r"method is \['al'\]"),
-    ({"method": "cleverness"}, "its method is 'cleverness', and there are .*al_pipeline"),
-    ({"seed": None}, "seed is None"),
-    ({"cuts": [1.5]}, r"cuts is \[1.5\]"),
     ({"sample": [LARGE[None], LARGE]}, r"a tensor torch.float32 of \(1, 10000000000\)"),
-    ({"sample": [LARGE]}, "its sample is no pair"),
 ]
 
 
 @pytest.mark.parametrize(("made", "words"), NOT_MADE, ids=[words for _, words in NOT_MADE])
-def test_what_a_file_says_of_itself_is_checked_before_a_model_is_made(tmp_path, made, words):
+def test_what_asks_for_more_than_a_file_holds_is_not_made(tmp_path, made, words):
     trained("al", tmp_path / "net")
     with pytest.raises(ValueError, match=f"net is damaged or not what alkit.save wrote: {words}"):
         alkit.load(changed(tmp_path / "net", **made), blocks())
