@@ -1,7 +1,7 @@
 """Read the files of archives: zip, tar, and folders as if they were archives.
 
-Archives come from elsewhere: nothing of theirs is unpacked to the disk, no file may be larger than
-any official one is, and a pickle gives arrays only.
+Archives come from elsewhere: nothing of theirs is unpacked to the disk, and a pickle gives arrays
+only.
 """
 
 import io
@@ -14,40 +14,31 @@ from typing import Any
 
 import numpy as np
 
-MOST = 2**30  # bytes of one file, unpacked: twice the largest official one
-
 
 def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of each wanted file of an archive or folder.
 
     Names have forward slashes; hidden files and `__MACOSX` are passed over.
-
-    Raises:
-        ValueError: a file of it says that it is larger than any official one; names it.
     """
 
-    def good(name: str, size: int) -> bool:
+    def good(name: str) -> bool:
         hidden = any(part.startswith((".", "__")) for part in PurePosixPath(name).parts)
-        if hidden or not wanted(name):
-            return False
-        if size > MOST:
-            raise ValueError(f"{path}: {name} has {size:,} bytes, and at most {MOST:,} are read")
-        return True
+        return not hidden and wanted(name)
 
     if path.is_dir():
         for file in sorted(each for each in path.rglob("*") if each.is_file()):
-            if good(name := file.relative_to(path).as_posix(), file.stat().st_size):
+            if good(name := file.relative_to(path).as_posix()):
                 yield name, file.read_bytes()
     elif path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
-                if not info.is_dir() and good(info.filename, info.file_size):
+                if not info.is_dir() and good(info.filename):
                     yield info.filename, archive.read(info)
     else:
         with tarfile.open(path) as tar:
             for member in tar:
                 content = tar.extractfile(member) if member.isreg() else None
-                if content is not None and good(member.name, member.size):
+                if content is not None and good(member.name):
                     yield member.name, content.read()
 
 

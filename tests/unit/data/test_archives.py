@@ -54,12 +54,3 @@ def test_what_systems_leave_is_passed_over(tmp_path, name, make):
     odd = ("__MACOSX/set/._a.txt", "set/._a.txt", "set/.ipynb_checkpoints/a.txt", ".DS_Store")
     path = make(tmp_path / name, FILES | dict.fromkeys(odd, b"of a system"))
     assert dict(archives.members(path, bool)) == FILES
-
-
-@pytest.mark.parametrize(("name", "make"), FORMS)
-def test_a_file_larger_than_any_official_one_is_not_read(tmp_path, name, make, monkeypatch):
-    path = make(tmp_path / name, {"zeros": bytes(1_000_000), "ok": b"1"})
-    monkeypatch.setattr(archives, "MOST", 999_999)
-    with pytest.raises(ValueError, match="zeros has 1,000,000 bytes, and at most 999,999"):
-        dict(archives.members(path, bool))
-    assert dict(archives.members(path, lambda member: member == "ok")) == {"ok": b"1"}
