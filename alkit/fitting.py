@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from alkit.base.arguments import as_plain, as_whole, check_settings, meant
 from alkit.checks import check_call, check_cut, look
-from alkit.data.given import Loader, Splits, as_splits
+from alkit.data.given import Loader, as_splits
+from alkit.data.parts import DataSet
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.modes import layout_kept, trained
@@ -157,7 +158,7 @@ def fit(
     with trained(model), layout_kept([] if ours(model) else model):  # however it is cut
         record: Record = import_module(f"alkit.{chosen.room}.fit").fit(plan)
     made = made_of(plan, getattr(record.model, "cuts", None))
-    return replace(record, made=made, classes=data.classes)
+    return replace(record, made=made, classes=data.class_names)
 
 
 def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
@@ -170,7 +171,7 @@ def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
     return room != "dtp" and not own and not made
 
 
-def _batch_size(data: Splits, given: int | None) -> int:
+def _batch_size(data: DataSet, given: int | None) -> int:
     """Return the samples of a batch: as said, or the loader's own."""
     own = data.train.batch_size if isinstance(data.train, Loader) else None
     if given is not None and own is not None and given != own:

@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from alkit.data.given import Loader, Pairs, Splits, in_memory
-from alkit.data.parts import Part
+from alkit.data.given import Loader, Pairs, in_memory
+from alkit.data.parts import DataSet, Part
 from alkit.elastic.layout import Planner
 from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
@@ -136,7 +136,7 @@ def _settings(plan: Plan) -> Settings:
     return replace(settings, micro=1)  # uncut, it may be a mean or a sum
 
 
-def _in_memory(data: Splits) -> Splits:
+def _in_memory(data: DataSet) -> DataSet:
     """Return the training part as samples in memory, and texts with their masks."""
     parts = [_pairs(p) if isinstance(p, Part) else p for p in (data.validation, data.test)]
     return replace(data, train=_pairs(data.train), validation=parts[0], test=parts[1])

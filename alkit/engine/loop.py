@@ -21,7 +21,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit.base import files, tree
-from alkit.data.given import Loader, Source
+from alkit.data.given import generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
@@ -195,7 +195,8 @@ class _Run:
         found |= {"stopped": self.stopped, "settings": self.settings}
         found |= {"network": repr(self.trainer.model)}
         found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
-        found |= {"generators": [each.get_state() for each in self._generators()]}
+        generators = generators_of(self.plan.data.train)
+        found |= {"generators": [each.get_state() for each in generators]}
         found |= {"callbacks": [each.state_dict() for each in self._remembering()]}
         if self.group.is_first:
             checkpoints.save(self.path, state | found)
@@ -217,7 +218,8 @@ class _Run:
             trainer.model.load_state_dict(kept)
             checkpoints.refuse(self.path, different)
         trainer.load(saved)
-        for each, state in zip(self._generators(), saved["generators"], strict=False):
+        generators = generators_of(self.plan.data.train)
+        for each, state in zip(generators, saved["generators"], strict=False):
             each.set_state(state)
         for callback, state in zip(self._remembering(), saved["callbacks"], strict=True):
             callback.load_state_dict(state)
@@ -226,11 +228,6 @@ class _Run:
 
     def _remembering(self) -> list[Any]:
         return [each for each in self.plan.callbacks if hasattr(each, "state_dict")]
-
-    def _generators(self) -> list[torch.Generator]:
-        """Return the generators of the user's loader, which go on from epoch to epoch."""
-        train: Source = self.plan.data.train
-        return train.generators() if isinstance(train, Loader) else []
 
 
 class _Timed:
