@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 from alkit.base import paths
 from alkit.data import archives
 from alkit.data import text as texts
-from alkit.data.labels import in_order
+from alkit.data.labels import Words, numbered
 from alkit.data.parts import DataSet as DataSet
 from alkit.data.parts import Part as Part
 from alkit.data.parts import balanced_rows, hold_out
@@ -373,16 +373,17 @@ def from_frame(
     for each in (frame, test):
         if each is not None and (empty := each[[text, label]].isna().any(axis=1)).any():
             raise ValueError(f"row {empty.argmax()} has no {text} or no {label}: drop such rows")
-    names = in_order(frame[label].tolist())
+    words: Words = {}
+    number = numbered(frame[label].tolist(), words)
     if test is None:
-        number = torch.tensor([names.index(each) for each in frame[label]])
         kept, held = hold_out(number, 0.1, seed=seed)
         frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
     parts = [
-        (part[text].tolist(), [names.index(each) for each in part[label]]) for part in (frame, test)
+        (part[text].tolist(), numbered(part[label].tolist(), words).tolist())
+        for part in (frame, test)
     ]
     options.setdefault("stop_words", False)
-    return _texts("a table of texts", [*map(str, names)], seed, *parts, **options)
+    return _texts("a table of texts", [*map(str, words)], seed, *parts, **options)
 
 
 def _texts(

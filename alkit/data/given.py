@@ -29,7 +29,8 @@ from torch.utils.data import (
 from alkit.base import tree
 from alkit.base.arguments import given
 from alkit.base.seeds import drawing_from, generator_for, seed_for
-from alkit.data.pairs import Words, as_inputs, as_pair, as_targets
+from alkit.data.labels import Words, numbered
+from alkit.data.pairs import array_of, as_inputs, as_pair, as_targets
 from alkit.data.parts import Batches, DataSet, Part
 
 END = object()
@@ -252,7 +253,10 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
     if isinstance(samples, Dataset):
         return Mapped(samples)
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
-        return Pairs(as_inputs(samples[0]), as_targets(samples[1], {} if words is None else words))
+        x, y = samples
+        if not isinstance(y, Tensor) and array_of(y).dtype.kind in "OUS":
+            y = numbered(array_of(y).tolist(), {} if words is None else words)
+        return Pairs(as_inputs(x), as_targets(y))
     if hasattr(samples, "__next__"):
         raise TypeError(f"data is {given(samples)}, which can be read once: give a list or loader")
     other = str | Tensor | Mapping | pd.DataFrame

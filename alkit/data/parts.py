@@ -27,13 +27,12 @@ class Part(Brief):
 
     Args:
         x: images, float (N, ...) or uint8 (N, C, H, W); or texts, int64 (N, T), padded on the
-            right with `pad`.
+            right with 0.
         y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
         augment: how images of shuffled batches are changed: "weak" (crop after padding by 4,
             horizontal flip), "strong" (weak, colour jitter, grey), "edge" (weak, the border
-            repeated instead of zeros) or "edge_crop" (that without flips); a function of (seed,
-            epoch, number of the batch).
+            repeated instead of zeros); a function of (seed, epoch, number of the batch).
     Raises:
         ValueError: no samples, x and y of different lengths, a label out of range, bytes without
             mean and std, or an `augment` that such samples cannot have.
@@ -43,7 +42,6 @@ class Part(Brief):
     y: Tensor
     num_classes: int
     _: KW_ONLY
-    pad: int = 0
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     augment: str = "none"
@@ -82,7 +80,11 @@ class Part(Brief):
         """Return the part with images of bytes as the floats that its batches hold."""
         if not self.is_bytes:
             return self
-        return replace(self, x=_scaled(self.x.float().div_(255), self), mean=None, std=None)
+        return replace(self, x=self._scaled(self.x.float().div_(255)), mean=None, std=None)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
+        return x.sub_(mean).div_(std)
 
     def batches(
         self,
@@ -106,10 +108,7 @@ class Part(Brief):
         if shuffle:
             rows = torch.randperm(len(self), generator=generator_for("shuffle", *key))
         if drop_last and not len(rows := rows[: len(rows) // batch_size * batch_size]):
-            raise ValueError(
-                f"no batch: {len(self)} samples do not fill one of {batch_size} and drop_last is"
-                " set"
-            )
+            raise ValueError(f"{len(self)} samples fill no batch of {batch_size}: leave drop_last")
         return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
 
     def _batch(
@@ -118,19 +117,16 @@ class Part(Brief):
         """Make a batch, augmented as the key of its epoch says."""
         x, y_B = self.x[rows_B], self.y[rows_B]
         if self.is_text:
-            mask_BT = x != self.pad
+            mask_BT = x != Vocabulary.pad
             longest = int(mask_BT.sum(dim=1).max())
             return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
-        kind = "none" if key is None else self.augment
-        if key is not None and kind != "none":  # bytes move in a quarter of the time of floats
-            generator = generator_for("augment", *key, number)
-            x = augmentation.crop_and_flip(x, generator, kind)
+        kind, drawn = self.augment if key else "none", generator_for("augment", *key or (), number)
+        if kind != "none":  # bytes move in a quarter of the time of floats
+            x = augmentation.crop_and_flip(x, drawn, kind)
         if not self.is_bytes:
             return x, y_B
         x = x.float().div_(255)
-        if kind == "strong":
-            x = augmentation.colours(x, generator)
-        return _scaled(x, self), y_B
+        return self._scaled(augmentation.colours(x, drawn) if kind == "strong" else x), y_B
 
 
 class Batches:
@@ -264,9 +260,3 @@ def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
         rows = order[labels[order] == label]
         rank[rows] = torch.arange(len(rows))
     return order[rank[order].argsort(stable=True)][:size].sort().values
-
-
-def _scaled(x: Tensor, part: Part) -> Tensor:
-    """Subtract means and divide by deviations, in place; x: (..., C, H, W), 0 to 1."""
-    mean, std = (torch.tensor(scale)[:, None, None] for scale in (part.mean, part.std))
-    return x.sub_(mean).div_(std)

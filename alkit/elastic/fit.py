@@ -145,5 +145,5 @@ def _in_memory(data: DataSet) -> DataSet:
 def _pairs(part: Any) -> Pairs:
     x, y = in_memory(part)
     if isinstance(part, Part) and part.is_text:
-        x = x, x != part.pad
+        x = x, x != 0
     return Pairs(x, y)
