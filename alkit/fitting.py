@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.base.arguments import as_plain, as_whole, check_settings, meant
+from alkit.base.arguments import as_plain, check_settings, meant
 from alkit.checks import check_call, check_cut, look
 from alkit.data.given import Loader, as_splits
 from alkit.data.parts import DataSet
@@ -140,16 +140,16 @@ def fit(
         optimizer=optimizer,
         lr=lr,
         scheduler=scheduler,
-        epochs=as_whole(epochs),
-        batch_size=_batch_size(data, as_whole(batch_size)),
+        epochs=as_plain(epochs),
+        batch_size=_batch_size(data, as_plain(batch_size)),
         device=device,
-        workers=as_whole(workers),
-        threads=as_whole(threads),
-        ranks=as_whole(ranks),
+        workers=as_plain(workers),
+        threads=as_plain(threads),
+        ranks=as_plain(ranks),
         checkpoint=checkpoint,
         metrics=metrics,
         callbacks=tuple(callbacks),
-        seed=as_whole(seed),
+        seed=as_plain(seed),
         progress=progress,
     )
     check_call(plan)

@@ -7,6 +7,7 @@ part with at most one word are dropped, as in the AL publication.
 
 import gzip
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -91,9 +92,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
 @cache
 def sets() -> dict[str, dict[str, Any]]:
     """Return what the catalogue says of each set."""
-    text = Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return found
+    return yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
 
 
 def find(name: str) -> Path:
@@ -159,11 +158,11 @@ def _images(
 
 
 def _digits(*, seed: int, size: int = 8) -> DataSet:
-    """Scale pixels to [0, 1], then by mean and deviation of the training part."""
+    """Scale pixels by mean and deviation of the training part."""
     spec = find_spec("sklearn")  # importing it would take 1.5 s in every process
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None or spec.origin is None:
         raise FileNotFoundError("digits come with scikit-learn: pip install alkit[vision]")
-    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(file, delimiter=",", dtype=np.float32)  # 64 pixels and a class
     x = torch.from_numpy(table[:, :-1]).reshape(-1, 1, 8, 8) / 16.0
     if size != x.shape[2]:
@@ -219,14 +218,10 @@ def _decoded(content: bytes, size: int) -> np.ndarray:
 
 def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSet:
     """Read the pickled batches that are there: torchvision's reader refuses parts of a set."""
-    path, wanted = find(name), ("batches.meta", "meta", "train", "test", "test_batch")
-
-    def is_batch(each: str) -> bool:
-        return PurePosixPath(each).name.startswith("data_batch_") or each.endswith(wanted)
-
+    batches = re.compile(r"(^|/)(data_batch_\d|test_batch|train|test|(batches\.)?meta)$")
     found = {
         PurePosixPath(each).name: archives.unpickle(content)
-        for each, content in archives.members(path, is_batch)
+        for each, content in archives.members(find(name), lambda each: bool(batches.search(each)))
     }
     halves: dict[bool, list[Arrays]] = {False: [], True: []}
     for file in sorted(each for each in found if "meta" not in each):
@@ -234,8 +229,6 @@ def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSe
         halves[file.startswith("test")].append(
             (found[file][b"data"].reshape(-1, 3, 32, 32), labels)
         )
-    if not all(halves.values()):
-        raise ValueError(f"{path} holds no training or no test batch: it is another set")
     meta = found.get("batches.meta") or found["meta"]
     names = [each.decode() for each in meta[f"{key}_names".encode()]]
     train, test = (tuple(map(np.concatenate, zip(*own, strict=True))) for own in halves.values())
@@ -244,8 +237,6 @@ def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSe
 
 def _mnist(*, seed: int, validation: float = 0.1, side: int = 28) -> DataSet:
     """Give `side=32` for networks with five pools: a border of two black pixels."""
-    if side not in (28, 32):
-        raise ValueError(f"side is {side}: give 28, or 32 for a border of two pixels")
     border, parts = (side - 28) // 2, []
     for half in ("train", "t10k"):
         images, labels = _idx(f"{half}-images-idx3-ubyte"), _idx(f"{half}-labels-idx1-ubyte")

@@ -18,8 +18,6 @@ from alkit.base.seeds import generator_for
 from alkit.data import augment as augmentation
 from alkit.data.text import Vocabulary
 
-Inputs = Tensor | tuple[Tensor, Tensor]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Part(Brief):
@@ -113,7 +111,7 @@ class Part(Brief):
 
     def _batch(
         self, key: tuple[int, int] | None, number: int, rows_B: Tensor
-    ) -> tuple[Inputs, Tensor]:
+    ) -> tuple[Any, Tensor]:
         """Make a batch, augmented as the key of its epoch says."""
         x, y_B = self.x[rows_B], self.y[rows_B]
         if self.is_text:
