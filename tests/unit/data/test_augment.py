@@ -31,6 +31,7 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_a_crop_with_a_flip_is_a_window_of_the_padded_image(kind, mode):
     x_BCHW = images(50).float()
     got = augment.crop_and_flip(x_BCHW, generator(), *kind)
+    assert torch.equal(augment.crop_and_flip(images(50), generator(), *kind), got)  # of bytes
     padded = torch.nn.functional.pad(x_BCHW, (4, 4, 4, 4), mode=mode)
     drawn = generator()
     top_B, left_B = torch.randint(9, (2, 50), generator=drawn).tolist()

@@ -132,15 +132,11 @@ def labelled(*labels):
     return lambda: Part(IMAGES, torch.tensor(labels), 3)
 
 
-def sampled(x):
-    return lambda: Part(x, torch.tensor([0, 1]), 2)
-
-
 REFUSED = [
     (labelled(0, 2, 3, 9), "labels are from 0 to 2, got 3"),
     (labelled(0, -1, 3, 9), "labels are from 0 to 2, got -1"),
     (labelled(0, 1, 2), "4 samples and 3 labels"),
-    (sampled(BYTES[:, :1]), "give mean and std of each channel"),
+    (lambda: Part(BYTES[:, :1], torch.tensor([0, 1]), 2), "give mean and std of each channel"),
     (lambda: Part(IMAGES[:0], torch.zeros(0, dtype=torch.int64), 2), "0 samples and 0 labels"),
     (lambda: numbered(4).batches(0), "batch_size is 0: it must be at least 1"),
     (
