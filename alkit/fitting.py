@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from alkit.base.arguments import as_plain, as_whole, check_settings, meant
+from alkit.base.arguments import as_plain, check_settings, meant
 from alkit.checks import check_call, check_copies, look
-from alkit.data.given import Loader, Splits, as_splits
+from alkit.data.given import Loader, as_splits
+from alkit.data.parts import DataSet
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.modes import layout_kept, trained
@@ -121,7 +122,7 @@ def fit(
         optimizer, lr = adam, RATE if lr is None else lr
     data = as_splits(train, validation, test)
     numbers = {"epochs": epochs, "workers": workers, "threads": threads, "ranks": ranks}
-    whole = {name: as_whole(each) for name, each in numbers.items()}
+    whole = {name: as_plain(each) for name, each in numbers.items()}
     plan = Plan(
         data=data,
         model=cut_once(model, uncut=name == "bp"),
@@ -131,12 +132,12 @@ def fit(
         optimizer=optimizer,
         lr=lr,
         scheduler=scheduler,
-        batch_size=_batch_size(data, as_whole(batch_size)),
+        batch_size=_batch_size(data, as_plain(batch_size)),
         device=device,
         checkpoint=checkpoint,
         metrics=metrics,
         callbacks=tuple(callbacks),
-        seed=as_whole(seed),
+        seed=as_plain(seed),
         progress=progress,
         **whole,
     )
@@ -146,7 +147,7 @@ def fit(
     with trained(model), layout_kept([] if ours(model) else model):  # however it is cut
         record: Record = import_module(f"alkit.{chosen.room}.fit").fit(plan)
     made = made_of(plan, getattr(record.model, "cuts", None))
-    return replace(record, made=made, classes=data.classes)
+    return replace(record, made=made, classes=data.class_names)
 
 
 def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
@@ -156,7 +157,7 @@ def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
     return room != "dtp" and not own and not made
 
 
-def _batch_size(data: Splits, given: int | None) -> int:
+def _batch_size(data: DataSet, given: int | None) -> int:
     """Return the samples of a batch: as said, or the loader's own."""
     own = data.train.batch_size if isinstance(data.train, Loader) else None
     if given is not None and own is not None and given != own:

@@ -15,7 +15,8 @@ from alkit.al.fit import recipe_for
 from alkit.base import tree
 from alkit.base.arguments import given
 from alkit.checks import width_of
-from alkit.data.given import Loader, Splits
+from alkit.data.given import Loader
+from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.modes import layout_kept
 from alkit.engine.plan import Plan
@@ -112,7 +113,7 @@ def _made(path: str | Path, blocks: Any, made: Mapping[str, Any]) -> Any:
         )
     width = sample and width_of(dry_run(as_blocks(blocks), sample[0])[-1][1])
     plan = Plan(
-        data=Splits(Loader([])),
+        data=DataSet("data", Loader([])),
         model=blocks,
         method=method.name,
         seed=made["seed"],

@@ -210,7 +210,7 @@ class Trainer(Base):
     model: ALModel | BPModel
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    classes: int | None = None
+    classes: int = 0
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -232,7 +232,7 @@ class Trainer(Base):
         if per_layer.shape[1] == 2:
             for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
                 row |= {f"associated_{at}": associated, f"autoencoder_{at}": autoencoder}
-        if isinstance(self.model, ALModel) and self.classes is not None:
+        if isinstance(self.model, ALModel) and self.classes:
             pairs = label_losses([layer.ae for layer in self.model], self.classes)
             row["stalled"] = sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)
         return row

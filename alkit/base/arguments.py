@@ -1,7 +1,6 @@
 """What a call was given: checks whose messages say what is allowed, and descriptions of a line."""
 
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import Field, fields, replace
 from difflib import get_close_matches
@@ -37,16 +36,6 @@ class Brief:
 def as_plain(value: Any) -> Any:
     """Return a number of numpy as Python's; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
-
-
-def as_whole(value: Any) -> Any:
-    """Return a whole number of numpy or torch as Python's; anything else as it is."""
-    if isinstance(value, bool):
-        return value
-    try:
-        return operator.index(value)
-    except TypeError:
-        return value
 
 
 def check_real(name: str, value: Any, *, zero: bool = False) -> None:

@@ -2,9 +2,8 @@
 
     write   .NAME.TOKEN.partial  ->  fsync  ->  rename to NAME
 
-A process that is killed leaves the old file or the new one, never half of one; what it leaves of a
-partial file is removed by the next run that holds the file. A link stays a link: what it leads to
-is replaced.
+A process that is killed leaves the old file or the new one; the next run that holds the file
+removes what is left of a partial one. A link stays: what it leads to is replaced.
 """
 
 import glob
@@ -22,10 +21,6 @@ def replacing(path: str | Path) -> Iterator[Path]:
     """Give a path to write to; it takes the place of `path` when the block ends without an error.
 
     The folder is made if it is missing.
-
-    Example:
-        with replacing("table.csv") as partial:
-            frame.to_csv(partial)
     """
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,4 @@
-"""Nested tuples, lists and dicts of tensors: what travels between blocks (a tensor and its mask,
-say)."""
+"""Nested tuples, lists and dicts of tensors, such as a tensor and its mask."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -9,14 +8,12 @@ from torch import Tensor
 
 
 def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Apply `fn` to every tensor of `tree`, keeping its structure; other leaves pass as they
-    are."""
+    """Apply `fn` to every tensor of `tree`; the structure and other leaves stay."""
     if isinstance(tree, Tensor):
         return fn(tree)
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(map_tensors(fn, branch) for branch in tree))
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(map_tensors(fn, branch) for branch in tree)
+    if isinstance(tree, tuple | list):
+        made = (map_tensors(fn, branch) for branch in tree)
+        return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
     if isinstance(tree, dict):
         return {key: map_tensors(fn, branch) for key, branch in tree.items()}
     return tree
@@ -26,11 +23,8 @@ def tensors(tree: Any) -> Iterator[Tensor]:
     """Yield the tensors of `tree` from left to right."""
     if isinstance(tree, Tensor):
         yield tree
-    elif isinstance(tree, dict):
-        for branch in tree.values():
-            yield from tensors(branch)
-    elif isinstance(tree, (tuple, list)):
-        for branch in tree:
+    elif isinstance(tree, dict | tuple | list):
+        for branch in tree.values() if isinstance(tree, dict) else tree:
             yield from tensors(branch)
 
 
@@ -51,19 +45,19 @@ def to_device(tree: Any, device: Any) -> Any:
     """
 
     def moved(tensor: Tensor) -> Tensor:
-        waits = tensor.device.type != "cpu" or not tensor.is_pinned()
-        return tensor.to(device, non_blocking=not waits)
+        if tensor.device == device:
+            return tensor
+        pinned = tensor.device.type == "cpu" and tensor.is_pinned()
+        return tensor.to(device, non_blocking=pinned)
 
-    return map_tensors(lambda tensor: tensor if tensor.device == device else moved(tensor), tree)
+    return map_tensors(moved, tree)
 
 
 def batch_size(tree: Any) -> int:
     """Return the length of the first dimension of the first tensor of `tree`."""
     first = next(tensors(tree), None)
     if first is None or first.dim() == 0:
-        raise ValueError(
-            f"a batch must hold a tensor with a batch dimension, got {type(tree).__name__}"
-        )
+        raise ValueError(f"no tensor with a batch dimension is in this {type(tree).__name__}")
     return first.shape[0]
 
 
@@ -103,8 +97,7 @@ def rows(tree: Any, at: slice) -> Any:
 def near(one: Tensor, other: Tensor, relative: float | None = None) -> bool:
     """Say whether two tensors differ by rounding alone, by the norm of their difference.
 
-    Other devices, kernels and numbers of threads round otherwise: on an accelerator convolutions
-    round to 1 in 2,048 by default, so single numbers near zero say nothing.
+    Single numbers near zero say nothing: an accelerator's convolutions round to 1 in 2,048.
 
     Args:
         relative: share of the norm; default 1e-3, on an accelerator and in narrow types 1e-2.

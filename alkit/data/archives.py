@@ -21,18 +21,13 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     """Yield name and content of each wanted file of an archive or folder.
 
     Names have forward slashes; hidden files and `__MACOSX` are passed over.
-
-    Raises:
-        ValueError: a file of it says that it is larger than any official one; names it.
     """
 
     def good(name: str, size: int) -> bool:
         hidden = any(part.startswith((".", "__")) for part in PurePosixPath(name).parts)
-        if hidden or not wanted(name):
-            return False
-        if size > MOST:
+        if (found := not hidden and wanted(name)) and size > MOST:
             raise ValueError(f"{path}: {name} has {size:,} bytes, and at most {MOST:,} are read")
-        return True
+        return found
 
     if path.is_dir():
         for file in sorted(each for each in path.rglob("*") if each.is_file()):

@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from alkit.base.seeds import drawing_from
 
-KINDS = ("none", "weak", "strong", "edge", "edge_crop")
+KINDS = ("none", "weak", "strong", "edge")
 PADDING = 4
 
 
@@ -31,23 +31,18 @@ def check(kind: str, x: Tensor) -> None:
 def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator, kind: str = "weak") -> Tensor:
     """Cut a window of the old size out of each image padded by 4 pixels; flip every second one.
 
-    Padding is 0; of the kinds "edge" and "edge_crop" the border repeated. "edge_crop" flips none.
+    Padding is 0, or the border repeated for the kind "edge".
     """
     count, channels, height, width = x_BCHW.shape
     top_B, left_B = torch.randint(2 * PADDING + 1, (2, count, 1), generator=generator)
-    flip_B = torch.rand(count, 1, generator=generator) < 0.5
-    columns_W = torch.arange(width)
-    flipped = torch.where(flip_B & (kind != "edge_crop"), columns_W.flip(0), columns_W)
-    rows_BH, columns_BW = top_B + torch.arange(height), left_B + flipped
-    if kind.startswith("edge"):  # what lies outside is taken from the nearest pixel
-        rows_BH = (rows_BH - PADDING).clamp(0, height - 1)
-        columns_BW = (columns_BW - PADDING).clamp(0, width - 1)
-    else:
-        x_BCHW = pad(x_BCHW, (PADDING,) * 4)
+    flip_B, columns_W = torch.rand(count, 1, generator=generator) < 0.5, torch.arange(width)
+    rows_BH = top_B + torch.arange(height)
+    columns_BW = left_B + torch.where(flip_B, columns_W.flip(0), columns_W)
+    padded = pad(x_BCHW, (PADDING,) * 4, mode="replicate" if kind == "edge" else "constant")
     # one gather moves all pixels: indexing each image takes seven times as long
-    pixels = rows_BH[:, :, None] * x_BCHW.shape[3] + columns_BW[:, None, :]
+    pixels = rows_BH[:, :, None] * padded.shape[3] + columns_BW[:, None, :]
     pixels = pixels.reshape(count, 1, -1).expand(-1, channels, -1)
-    return x_BCHW.flatten(2).gather(2, pixels).view(count, channels, height, width)
+    return padded.flatten(2).gather(2, pixels).view(x_BCHW.shape)
 
 
 def colours(x_BCHW: Tensor, generator: torch.Generator) -> Tensor:

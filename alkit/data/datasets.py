@@ -6,11 +6,10 @@ part with at most one word are dropped, as in the AL publication.
 """
 
 import gzip
-import hashlib
 import io
-import json
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -26,7 +25,7 @@ from tqdm.auto import tqdm
 from alkit.base import paths
 from alkit.data import archives
 from alkit.data import text as texts
-from alkit.data.labels import in_order
+from alkit.data.labels import Words, numbered
 from alkit.data.parts import DataSet as DataSet
 from alkit.data.parts import Part as Part
 from alkit.data.parts import balanced_rows, hold_out
@@ -66,15 +65,17 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     """Load a data set; nothing is fetched, and the split depends on the seed alone.
 
     Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; `size=` stretches them)
-    and "pydocs" (6,000 sentences of docstrings, labelled by package; `per_class=`, `max_size=`,
-    `max_len=`).
+    and "pydocs" (6,000 sentences of docstrings, labelled by package; `max_size=`, `max_len=`).
 
     Looked for under `ALKIT_DATA` and `data/`, as official archive, part of it or folder:
     "tiny_imagenet" (`size=`, `classes=`), "cifar10", "cifar100", "mnist" (`side=`), "svhn";
-    "ag_news" and "dbpedia" (`fields=`), "imdb", "sst2" (options of `TextOptions`). A tenth of the
-    training part is held out for validation, class by class; the note says how much of the official
-    set was found.
+    "ag_news", "dbpedia", "imdb", "sst2". A share of each class of the training part is held out
+    (`validation=0.1`); the note says how much of the official set was found.
 
+    Args:
+        options: of texts: `max_len` (words kept of each), `max_size` (rows of the vocabulary),
+            `stop_words` (True drops them, as the AL publication does), `train_size` and `test_size`
+            (official rows to take, as many of each class; the seed chooses those of training).
     Raises:
         ValueError: there is no data set of that name.
         FileNotFoundError: the set is not here; says where was looked and how to get it.
@@ -91,9 +92,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
 @cache
 def sets() -> dict[str, dict[str, Any]]:
     """Return what the catalogue says of each set."""
-    text = Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8")
-    found: dict[str, dict[str, Any]] = yaml.safe_load(text)
-    return found
+    return yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
 
 
 def find(name: str) -> Path:
@@ -102,17 +101,16 @@ def find(name: str) -> Path:
     Raises:
         FileNotFoundError: it is nowhere; says where was looked and how to get it.
     """
-    entry, bases = sets()[name], (paths.shared_data_dir(), paths.data_dir(), paths.root())
+    entry, bases = sets()[name], (paths.shared_data_dir(), paths.data_dir())
     inner, outer = entry.get("folders", []), entry.get("archives", [])
     for pattern in (*outer[:1], *inner, *outer[1:]):
         for base in bases:
             for folder in ("", name, *entry.get("near", ())):
-                # the top folder is no set by itself: its train.csv could be anything
-                if not folder and (base == bases[2] or pattern in inner and "/" not in pattern):
-                    continue
+                if not folder and pattern in inner and "/" not in pattern:
+                    continue  # a train.csv in the top folder could be anything
                 for found in sorted((base / folder).glob(pattern)):
                     return found.parent if pattern in inner else found
-    where = " and ".join(dict.fromkeys(map(str, bases[:2])))
+    where = " and ".join(dict.fromkeys(map(str, bases)))
     raise FileNotFoundError(
         f"{name} is not here: looked in {where}; "
         + entry.get("how", f"alkit.datasets.fetch({name!r}) downloads it")
@@ -160,11 +158,11 @@ def _images(
 
 
 def _digits(*, seed: int, size: int = 8) -> DataSet:
-    """Scale pixels to [0, 1], then by mean and deviation of the training part."""
+    """Scale pixels by mean and deviation of the training part."""
     spec = find_spec("sklearn")  # importing it would take 1.5 s in every process
-    if spec is None or not spec.submodule_search_locations:
+    if spec is None or spec.origin is None:
         raise FileNotFoundError("digits come with scikit-learn: pip install alkit[vision]")
-    file = Path(spec.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
     table = np.loadtxt(file, delimiter=",", dtype=np.float32)  # 64 pixels and a class
     x = torch.from_numpy(table[:, :-1]).reshape(-1, 1, 8, 8) / 16.0
     if size != x.shape[2]:
@@ -182,33 +180,30 @@ def _tiny_imagenet(
 ) -> DataSet:
     """Take the first classes of `wnids.txt`; the official validation images are the test."""
     path = find("tiny_imagenet")
-    lists = dict.fromkeys(("wnids.txt", "words.txt", "val_annotations.txt"), "")
-    for name, content in archives.members(path, lambda each: PurePosixPath(each).name in lists):
-        lists[PurePosixPath(name).name] = content.decode()
-    wnids, words, listed = lists.values()  # many copies have no third: val/ is sorted by class
-    if classes is not None and not 1 <= classes <= len(wnids.split()):
-        raise ValueError(f"classes is {classes}: give 1 to {len(wnids.split())}")
-    chosen = {wnid: label for label, wnid in enumerate(wnids.split()[:classes])}
-    of_val = dict(line.split("\t")[:2] for line in listed.splitlines())
+    lists = archives.contents(path, "wnids.txt", "words.txt", "val_annotations.txt")
+    wnids, words, annotations = (content.decode().splitlines() for content in lists)
+    if classes is not None and not 1 <= classes <= len(wnids):
+        raise ValueError(f"classes is {classes}: give 1 to {len(wnids)}")
+    labels = {wnid: label for label, wnid in enumerate(wnids[:classes])}
+    of_val = dict(line.split("\t")[:2] for line in annotations)
 
-    def place(name: str) -> tuple[str, int, str] | None:
-        """Return half, label and file of an image, None for other files and other classes."""
-        *above, file = PurePosixPath(name).parts
-        half = next((each for each in ("train", "val") if each in above), "")
-        wnid = of_val.get(file) or next((each for each in above if each in chosen), "")
-        wanted = half and file.endswith(".JPEG") and wnid in chosen
-        return (half, chosen[wnid], file) if wanted else None
+    def place(name: str) -> tuple[bool, int, str] | None:
+        """Return whether an image is of the test, its label and file; None for other files."""
+        file = PurePosixPath(name).name
+        wnid = of_val.get(file) or file.split("_")[0]
+        wanted = file.endswith(".JPEG") and wnid in labels
+        return (file in of_val, labels[wnid], file) if wanted else None
 
     found = archives.members(path, lambda name: place(name) is not None)
-    rows = sorted((place(name) or ("", 0, ""), content) for name, content in found)
+    rows = sorted((place(name) or (False, 0, ""), content) for name, content in found)
     shown = tqdm(rows, desc="tiny ImageNet", unit="image", leave=False)
-    made = [(of, label, _decoded(image, size)) for (of, label, _), image in shown]
+    made = [(test, label, _decoded(image, size)) for (test, label, _), image in shown]
     arrays = []
-    for half in ("train", "val"):
+    for half in (False, True):
         y, x = zip(*(own[1:] for own in made if own[0] == half), strict=True)
         arrays.append((np.stack(x), np.array(y, np.int64)))
-    named = dict(each.split("\t", 1) for each in words.splitlines() if "\t" in each)
-    names = [named.get(wnid, wnid).split(",")[0].strip() for wnid in chosen]
+    named = dict(each.split("\t", 1) for each in words if "\t" in each)
+    names = [named.get(wnid, wnid).split(",")[0].strip() for wnid in labels]
     pictures = _images("tiny_imagenet", arrays, names, seed, validation)
     return replace(pictures, note=f"{pictures.note}, {len(names)} of 200 classes")
 
@@ -223,14 +218,10 @@ def _decoded(content: bytes, size: int) -> np.ndarray:
 
 def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSet:
     """Read the pickled batches that are there: torchvision's reader refuses parts of a set."""
-    path, wanted = find(name), ("batches.meta", "meta", "train", "test", "test_batch")
-
-    def is_batch(each: str) -> bool:
-        return PurePosixPath(each).name.startswith("data_batch_") or each.endswith(wanted)
-
+    batches = re.compile(r"(^|/)(data_batch_\d|test_batch|train|test|(batches\.)?meta)$")
     found = {
         PurePosixPath(each).name: archives.unpickle(content)
-        for each, content in archives.members(path, is_batch)
+        for each, content in archives.members(find(name), lambda each: bool(batches.search(each)))
     }
     halves: dict[bool, list[Arrays]] = {False: [], True: []}
     for file in sorted(each for each in found if "meta" not in each):
@@ -238,8 +229,6 @@ def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSe
         halves[file.startswith("test")].append(
             (found[file][b"data"].reshape(-1, 3, 32, 32), labels)
         )
-    if not all(halves.values()):
-        raise ValueError(f"{path} holds no training or no test batch: it is another set")
     meta = found.get("batches.meta") or found["meta"]
     names = [each.decode() for each in meta[f"{key}_names".encode()]]
     train, test = (tuple(map(np.concatenate, zip(*own, strict=True))) for own in halves.values())
@@ -248,8 +237,6 @@ def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSe
 
 def _mnist(*, seed: int, validation: float = 0.1, side: int = 28) -> DataSet:
     """Give `side=32` for networks with five pools: a border of two black pixels."""
-    if side not in (28, 32):
-        raise ValueError(f"side is {side}: give 28, or 32 for a border of two pixels")
     border, parts = (side - 28) // 2, []
     for half in ("train", "t10k"):
         images, labels = _idx(f"{half}-images-idx3-ubyte"), _idx(f"{half}-labels-idx1-ubyte")
@@ -278,51 +265,19 @@ def _svhn(*, seed: int, validation: float = 0.1) -> DataSet:
 # ---- texts
 
 
-@dataclass(frozen=True)
-class TextOptions:
-    """Say what becomes of the texts.
-
-    Args:
-        max_len: the most words kept of a text, from its beginning.
-        max_size: the most rows of the vocabulary, padding and unknown included; None: all words.
-        stop_words: drop the words of `alkit.data.text.stop_words`, as the AL publication does.
-        validation: share of the official training part held out, class by class, by the seed.
-        train_size, test_size: take only so many official rows, as many of each class; None: all.
-            Which rows of the training part depends on the seed, of the test part on the size alone.
-    """
-
-    max_len: int = 128
-    max_size: int | None = 30_000
-    stop_words: bool = True
-    validation: float = 0.1
-    train_size: int | None = None
-    test_size: int | None = None
-
-    def clean(self, batch: Sequence[str]) -> list[list[str]]:
-        """Return the words of each text."""
-        drop = texts.stop_words() if self.stop_words else frozenset()
-        return [texts.clean(text, drop=drop) for text in batch]
-
-
-def _zhang(
-    name: str, classes: Sequence[str], *, seed: int, fields: str = "both", **options: Any
-) -> DataSet:
+def _zhang(name: str, classes: Sequence[str], *, seed: int, **options: Any) -> DataSet:
     """Read the form of Zhang et al. 2015: class from 1, title, text; copies have a header."""
-    if fields not in ("text", "both"):
-        raise ValueError(f"fields is {fields!r}: give 'text' or 'both'")
+    form: dict[str, Any] = {"keep_default_na": False, "encoding": "utf-8-sig"}
     parts: list[Rows] = []
     for content in archives.contents(find(name), "train.csv", "test.csv"):
         header = not content.lstrip(b'\xef\xbb\xbf"')[:1].isdigit()
-        form: dict[str, Any] = {"keep_default_na": False, "encoding": "utf-8-sig"}
-        form |= {"names": ["label", "title", "text"], "skiprows": int(header)}
-        own = pd.read_csv(io.BytesIO(content), **form)
+        columns = ["label", "title", "text"]
+        own = pd.read_csv(io.BytesIO(content), names=columns, skiprows=int(header), **form)
         if own.isna().any(axis=None):  # pandas fills rows up
             raise ValueError(f"a row of {name} has fewer columns than the others")
-        words = own["text"] if fields == "text" else own["title"] + " " + own["text"]
-        parts.append((words.tolist(), (own["label"].astype(int) - 1).tolist()))
-    note = _found(name, parts[0][1], parts[1][1], "rows")
-    train, test = parts
-    return _texts(name, train, test, classes, note, TextOptions(**options), seed)
+        labels = own["label"].astype(int) - 1
+        parts.append(((own["title"] + " " + own["text"]).tolist(), labels.tolist()))
+    return _texts(name, classes, seed, *parts, **options)
 
 
 def _imdb(*, seed: int, **options: Any) -> DataSet:
@@ -331,7 +286,7 @@ def _imdb(*, seed: int, **options: Any) -> DataSet:
     The table doesn't say which half a review is of: its first half of rows is taken as the training
     half, which is the official one only where its author kept them apart.
     """
-    path = find("imdb")
+    path, note = find("imdb"), ""
     if ".csv" in path.suffixes:
         frame = pd.read_csv(path, keep_default_na=False)
         labels, half = [POLARITY.index(each) for each in frame["sentiment"]], len(frame) // 2
@@ -343,20 +298,17 @@ def _imdb(*, seed: int, **options: Any) -> DataSet:
         for name, content in archives.members(path, lambda each: any(w in each for w in wanted)):
             of, label, file = PurePosixPath(name).parts[-3:]
             found[of].append((int(label == "pos"), file, content.decode("utf-8", "replace")))
-        kept, note = [*map(sorted, found.values())], ""
-        halves = [([text for *_, text in own], [label for label, *_ in own]) for own in kept]
+        rows = map(sorted, found.values())
+        halves = [([text for *_, text in own], [label for label, *_ in own]) for own in rows]
     if any(2 * sum(labels) != len(labels) for _, labels in halves):
         note += " (not balanced, so hardly the official halves)"
-    made = TextOptions(**{"max_len": 256} | options)
-    said = _found("imdb", halves[0][1], halves[1][1], "rows") + note
-    return _texts("imdb", halves[0], halves[1], POLARITY, said, made, seed)
+    options.setdefault("max_len", 256)
+    return _texts("imdb", POLARITY, seed, *halves, note=note, **options)
 
 
 def _sst2(*, seed: int, **options: Any) -> DataSet:
     """Take the dev part as test, because the official test has no labels."""
-    train, test = sst2_sentences()
-    note = _found("sst2", train[1], test[1], "rows")
-    return _texts("sst2", train, test, POLARITY, note, TextOptions(**options), seed)
+    return _texts("sst2", POLARITY, seed, *sst2_sentences(), **options)
 
 
 def sst2_sentences() -> tuple[Rows, Rows]:
@@ -368,35 +320,26 @@ def sst2_sentences() -> tuple[Rows, Rows]:
     return train, dev
 
 
-def sentences(per_class: int = 1200) -> tuple[list[str], list[int], str]:
-    """Return pydocs' sentences, labels (numbers in `PACKAGES`) and the SHA-256 of both.
+def sentences() -> Rows:
+    """Return pydocs' sentences, 1,200 of each package, and their labels (numbers in `PACKAGES`).
 
     `pydocs.txt.gz` holds them; its head says which sources they are from, and under which licence.
-
-    Args:
-        per_class: how many of each package, from its first; there are 1,200.
     """
     packed = Path(__file__).with_name("pydocs.txt.gz").read_bytes()
     lines = gzip.decompress(packed).decode().split("\n")
     rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    own = [[text for package, text in rows if package == each] for each in PACKAGES]
-    found = [text for each in own for text in each[:per_class]]
-    labels = [label for label, each in enumerate(own) for _ in each[:per_class]]
-    # the third list was of what could not be read while the sentences were gathered anew each time
-    return found, labels, hashlib.sha256(json.dumps([found, labels, []]).encode()).hexdigest()
+    rows.sort(key=lambda row: PACKAGES.index(row[0]))  # stable
+    return [text for _, text in rows], [PACKAGES.index(package) for package, _ in rows]
 
 
-def _pydocs(
-    *, seed: int, per_class: int = 1200, max_size: int = 5000, max_len: int = 40
-) -> DataSet:
-    found, labels, digest = sentences(per_class)
+def _pydocs(*, seed: int, max_size: int = 5000, max_len: int = 40) -> DataSet:
+    found, labels = sentences()
     y_N, words = torch.tensor(labels), [texts.clean(text) for text in found]
     rows = stratified_split(y_N, seed=seed)
     vocabulary = texts.Vocabulary((words[row] for row in rows[0].tolist()), max_size=max_size)
     x_NT = texts.encode(words, vocabulary, max_len)
     train, held, test = (Part(x_NT[own], y_N[own], len(PACKAGES)) for own in rows)
-    note = f"sha256 {digest[:12]}"
-    return DataSet("pydocs", train, held, test, len(PACKAGES), PACKAGES, vocabulary, note)
+    return DataSet("pydocs", train, held, test, len(PACKAGES), PACKAGES, vocabulary)
 
 
 def from_frame(
@@ -405,7 +348,6 @@ def from_frame(
     text: str = "text",
     label: str = "label",
     test: pd.DataFrame | None = None,
-    test_share: float = 0.1,
     seed: int = 0,
     **options: Any,
 ) -> DataSet:
@@ -414,54 +356,61 @@ def from_frame(
     Args:
         frame: training and validation rows, which the seed tells apart.
         text, label: names of the columns; classes are in sorted order.
-        test: the test rows; None: a share of `frame` is held out for it.
-        options: of `TextOptions`; stop words stay unless stop_words=True, since "not" is one.
+        test: the test rows; None: a tenth of `frame` is held out for it.
+        options: of texts, see `load`; stop words stay unless stop_words=True, as "not" is one.
     Raises:
         ValueError: a row without text or label, or a label that no training row has.
     """
     for each in (frame, test):
         if each is not None and (empty := each[[text, label]].isna().any(axis=1)).any():
             raise ValueError(f"row {empty.argmax()} has no {text} or no {label}: drop such rows")
-    names = in_order(frame[label].tolist())
+    words: Words = {}
+    number = numbered(frame[label].tolist(), words)
     if test is None:
-        number = torch.tensor([names.index(each) for each in frame[label]])
-        kept, held = hold_out(number, test_share, seed=seed)
+        kept, held = hold_out(number, 0.1, seed=seed)
         frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
-    train, last = (
-        (part[text].tolist(), [names.index(each) for each in part[label]]) for part in (frame, test)
-    )
-    made, shown = TextOptions(**{"stop_words": False} | options), tuple(map(str, names))
-    return _texts("a table of texts", train, last, shown, "", made, seed)
+    parts = [
+        (part[text].tolist(), numbered(part[label].tolist(), words).tolist())
+        for part in (frame, test)
+    ]
+    options.setdefault("stop_words", False)
+    return _texts("a table of texts", [*map(str, words)], seed, *parts, **options)
 
 
 def _texts(
     name: str,
+    classes: Sequence[str],
+    seed: int,
     train: Rows,
     test: Rows,
-    classes: Sequence[str],
-    note: str,
-    options: TextOptions,
-    seed: int,
+    *,
+    note: str = "",
+    max_len: int = 128,
+    max_size: int | None = 30_000,
+    stop_words: bool = True,
+    validation: float = 0.1,
+    train_size: int | None = None,
+    test_size: int | None = None,
 ) -> DataSet:
     """Clean, split, number."""
-    train = _sized(train, options.train_size, seed)
-    test = _sized(test, options.test_size, 0)  # runs of several seeds share a test
-    cleaned = options.clean(train[0])
+    note = _found(name, train[1], test[1], "rows") + note if name in OFFICIAL else note
+    train = _sized(train, train_size, seed)
+    test = _sized(test, test_size, 0)  # runs of several seeds share a test
+    drop = texts.stop_words() if stop_words else frozenset()
+    cleaned, last = ([texts.clean(text, drop=drop) for text in part[0]] for part in (train, test))
     long = [row for row, words in enumerate(cleaned) if len(words) > 1]
     if len(long) < len(cleaned):
         note += f"; {len(cleaned) - len(long):,} of at most one word dropped"
-    cleaned, y_N = [cleaned[row] for row in long], torch.tensor([train[1][row] for row in long])
-    rows = hold_out(y_N, options.validation, seed=seed)
-    kept, held = ([cleaned[row] for row in part.tolist()] for part in rows)
-    vocabulary = texts.Vocabulary(kept, max_size=options.max_size)
-    pairs = [(kept, y_N[rows[0]]), (held, y_N[rows[1]])]
-    pairs.append((options.clean(test[0]), torch.tensor(test[1])))
-    train_part, held_part, test_part = (
-        Part(texts.encode(words, vocabulary, options.max_len), labels, len(classes))
+    y_N = torch.tensor(train[1])[long]
+    rows = hold_out(y_N, validation, seed=seed)
+    kept, held = ([cleaned[long[row]] for row in part.tolist()] for part in rows)
+    vocabulary = texts.Vocabulary(kept, max_size=max_size)
+    pairs = [(kept, y_N[rows[0]]), (held, y_N[rows[1]]), (last, torch.tensor(test[1]))]
+    first, second, third = (
+        Part(texts.encode(words, vocabulary, max_len), labels, len(classes))
         for words, labels in pairs
     )
-    parts = train_part, held_part, test_part
-    return DataSet(name, *parts, len(classes), tuple(classes), vocabulary, note)
+    return DataSet(name, first, second, third, len(classes), tuple(classes), vocabulary, note)
 
 
 def _sized(rows: Rows, size: int | None, seed: int) -> Rows:

@@ -1,4 +1,4 @@
-"""Labels of classes: numbers, one-hot rows, or soft rows of shares."""
+"""Labels of classes: words, numbers, one-hot rows, or soft rows of shares."""
 
 from collections.abc import Iterable
 from numbers import Real
@@ -8,10 +8,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Words = dict[Any, int]  # classes that are words, with their numbers
 
-def in_order(classes: Iterable[Any]) -> list[Any]:
-    """Return what labels there are, each once: numbers as numbers, also as text, else as text."""
-    found = set(classes)
+
+def numbered(labels: Iterable[Any], words: Words) -> Tensor:
+    """Return the class numbers (N,) of words; numbers, also as text, are in their own order.
+
+    Args:
+        words: filled if it is empty.
+    Raises:
+        ValueError: a label that `words` does not have.
+    """
+    labels = list(labels)
+    if not words:
+        words |= {word: at for at, word in enumerate(_in_order(set(labels)))}
+    if unknown := [word for word in labels if word not in words]:
+        raise ValueError(f"labels {unknown[:5]} are not in the training part's {[*words][:10]}")
+    return torch.tensor([words[word] for word in labels])
+
+
+def _in_order(found: set[Any]) -> list[Any]:
     if all(isinstance(each, Real) for each in found):
         return sorted(found)
     if all(isinstance(each, str) and each.isdecimal() for each in found):
@@ -25,12 +41,11 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     Raises:
         ValueError: a label is not an integer in 0 .. C - 1; the first such is named.
     """
-    if labels.dim() != 1 or labels.dtype.is_floating_point or labels.dtype == torch.bool:
+    if not are_numbers(labels):
         raise ValueError(
             f"labels must be integers of shape (B,), got {labels.dtype} of {tuple(labels.shape)}"
         )
-    bad = ((labels < 0) | (labels >= num_classes)).nonzero()
-    if len(bad):
+    if len(bad := ((labels < 0) | (labels >= num_classes)).nonzero()):
         at = int(bad[0])
         raise ValueError(
             f"label {int(labels[at])} at position {at} is out of range: with {num_classes} classes,"
@@ -59,5 +74,5 @@ def are_numbers(y: Tensor) -> bool:
 
 
 def are_shares(rows: Tensor) -> bool:
-    whole = torch.ones(len(rows), dtype=torch.float32, device=rows.device)
-    return bool((rows >= 0).all()) and torch.allclose(rows.sum(1).float(), whole, atol=1e-2)
+    """Say whether these rows have no negative number and add up to 1."""
+    return bool((rows >= 0).all() & ((rows.sum(1).float() - 1).abs() < 0.01).all())

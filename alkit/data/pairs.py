@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,6 @@ from torch import Tensor
 
 from alkit.base import tree
 from alkit.base.arguments import given
-from alkit.data.labels import in_order
-
-Words = dict[Any, int]  # classes that are words, with their numbers
 
 
 def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
@@ -21,25 +19,17 @@ def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
     Raises:
         TypeError: it is something else; says how to make a pair of that.
     """
+    pair, said = batch, given(batch)
     if isinstance(batch, Mapping) and "labels" in batch:
-        rest = {name: value for name, value in batch.items() if name != "labels"}
-        return as_inputs(rest), as_targets(batch["labels"])
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        try:
-            return as_inputs(batch[0]), as_targets(batch[1])
-        except TypeError:
-            advice = "make tensors of both: torch.as_tensor(values)"
-            what = f"({given(batch[0])}, {given(batch[1])})"
-    elif isinstance(batch, Mapping):
-        advice = "name the targets labels, or say which is which: (x, y)"
-        what = f"a dict with {', '.join(map(str, batch))}"
-    elif isinstance(batch, tuple | list):
-        advice = "put what the first block takes in a tuple of its own: ((ids, mask), y)"
-        what = f"{len(batch)} things"
-    else:
-        advice = "samples are a tuple, (x, y); batches are a loader or a list of such pairs"
-        what = given(batch)
-    raise TypeError(f"batch {number} must be a pair (x, y) of tensors, got {what}: {advice}")
+        pair = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
+    if isinstance(pair, tuple | list) and len(pair) == 2:
+        with suppress(TypeError):
+            return as_inputs(pair[0]), as_targets(pair[1])
+        said = ", ".join(map(given, pair))
+    raise TypeError(
+        f"batch {number} must be a pair (x, y) of tensors, got {said}: several inputs are a tuple"
+        ' in it, ((ids, mask), y), and a dict has its targets as "labels"'
+    )
 
 
 def as_inputs(x: Any) -> Any:
@@ -51,59 +41,47 @@ def as_inputs(x: Any) -> Any:
     if isinstance(x, Tensor):
         return x
     if isinstance(x, Mapping):
-        return {name: as_inputs(own) if _is_nested(own) else own for name, own in x.items()}
-    if isinstance(x, tuple | list) and any(_is_nested(each) for each in x):
-        made = [as_inputs(each) if _is_nested(each) else each for each in x]
+        return {name: _inner(own) for name, own in x.items()}
+    if isinstance(x, tuple | list) and any(map(_is_nested, x)):
+        made = map(_inner, x)
         return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
-    values = x.to_numpy() if hasattr(x, "to_numpy") else np.asarray(x)
-    if values.dtype.kind not in "iufbc" or not values.ndim:
-        raise TypeError(f"inputs are {given(x)}: give tensors or arrays of numbers")
-    found = _tensor(values)
-    return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
+    return _numbers(x, "inputs")
 
 
-def _tensor(values: np.ndarray) -> Tensor:
-    """Share an array's memory, also where it may only be read: nothing here writes to samples."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
-        return torch.as_tensor(values)
+def _inner(value: Any) -> Any:
+    return as_inputs(value) if _is_nested(value) else value
 
 
 def _is_nested(value: Any) -> bool:
     return isinstance(value, Tensor | Mapping | tuple | np.ndarray)
 
 
-def as_targets(y: Any, words: Words | None = None) -> Any:
-    """Return targets as a tensor: whole numbers as int64, words as class numbers in sorted order.
+def as_targets(y: Any) -> Any:
+    """Return targets as a tensor: whole numbers as int64. Targets of several parts stay nested.
 
-    Targets of several parts stay nested.
-
-    Args:
-        words: classes that are words; filled if it is empty.
     Raises:
-        ValueError: a word that `words` does not have.
-        TypeError: something that is no array of numbers or words.
+        TypeError: something that is no array of numbers.
     """
     if isinstance(y, list) and y and all(isinstance(each, Tensor) and each.dim() for each in y):
         y = tuple(y)  # of several parts, as torch puts them together
     if isinstance(y, tuple | Mapping):
         return tree.map_tensors(as_targets, y)
-    if not isinstance(y, Tensor):
-        values = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
-        if words is not None and values.dtype.kind in "OUS":
-            return _numbered(values, words)
-        if values.dtype.kind not in "iufb" or not values.ndim:
-            raise TypeError(f"targets are {given(y)}: give class numbers, words or numbers")
-        y = _tensor(values)
-        y = y.to(torch.get_default_dtype()) if y.is_floating_point() else y
+    y = y if isinstance(y, Tensor) else _numbers(y, "targets")
     whole = not (y.is_floating_point() or y.is_complex() or y.dtype == torch.bool)
     return y.long() if whole else y
 
 
-def _numbered(values: np.ndarray, words: Words) -> Tensor:
-    found = in_order(values.tolist())
-    if not words:
-        words |= {word: at for at, word in enumerate(found)}
-    if unknown := [word for word in found if word not in words]:
-        raise ValueError(f"labels {unknown[:5]} are not in the training part's {[*words][:10]}")
-    return torch.tensor([words[word] for word in values.tolist()])
+def array_of(values: Any) -> np.ndarray:
+    """Return a list, or what pandas has, as an array."""
+    return values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+
+
+def _numbers(values: Any, what: str) -> Tensor:
+    """Share an array's memory, also where it may only be read: nothing here writes to samples."""
+    array = array_of(values)
+    if array.dtype.kind not in "iufbc" or not array.ndim:
+        raise TypeError(f"{what} are {given(values)}: give tensors or arrays of numbers")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        found = torch.as_tensor(array)
+    return found.to(torch.get_default_dtype()) if found.is_floating_point() else found

@@ -3,19 +3,20 @@
 Shapes: N samples, B samples of a batch, T tokens, K classes, C, H, W image.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from alkit.base.arguments import Brief, check_whole
+from alkit.base import tree
+from alkit.base.arguments import Brief, check_whole, given
 from alkit.base.seeds import generator_for
 from alkit.data import augment as augmentation
 from alkit.data.text import Vocabulary
-
-Inputs = Tensor | tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -24,36 +25,37 @@ class Part(Brief):
 
     Args:
         x: images, float (N, ...) or uint8 (N, C, H, W); or texts, int64 (N, T), padded on the
-            right with `pad`.
+            right with 0.
         y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
-        augment: how images of shuffled batches are changed, see `batches`.
+        augment: how images of shuffled batches are changed: "weak" (crop after padding by 4,
+            horizontal flip), "strong" (weak, colour jitter, grey), "edge" (weak, the border
+            repeated instead of zeros); a function of (seed, epoch, number of the batch).
     Raises:
-        ValueError: no samples, x and y of different lengths, a label out of range; bytes without
-            mean and std.
+        ValueError: no samples, x and y of different lengths, a label out of range, bytes without
+            mean and std, or an `augment` that such samples cannot have.
     """
 
     x: Tensor
     y: Tensor
     num_classes: int
     _: KW_ONLY
-    pad: int = 0
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     augment: str = "none"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "y", torch.as_tensor(self.y).long())
-        kind = f"{self.x.dtype} of {tuple(self.x.shape)}"
         if not len(self.x) == len(self.y) > 0:
-            raise ValueError(f"{len(self.x)} samples and {len(self.y)} labels: give as many")
+            raise ValueError(
+                f"{len(self.x)} samples and {len(self.y)} labels: give as many, and at least one"
+            )
         bad = (self.y < 0) | (self.y >= self.num_classes)
         if bad.any():
             raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
-        if not (self.is_text or self.is_bytes or self.x.is_floating_point()):
-            raise ValueError(f"x is {kind}: give floats, uint8 (N, C, H, W), or int64 (N, T)")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
-            raise ValueError(f"x is {kind}: give mean and std of each channel")
+            raise ValueError(f"x is {given(self.x)}: give mean and std of each channel")
+        augmentation.check(self.augment, self.x)
 
     def __len__(self) -> int:
         return len(self.y)
@@ -76,7 +78,11 @@ class Part(Brief):
         """Return the part with images of bytes as the floats that its batches hold."""
         if not self.is_bytes:
             return self
-        return replace(self, x=_scaled(self.x.float().div_(255), self), mean=None, std=None)
+        return replace(self, x=self._scaled(self.x.float().div_(255)), mean=None, std=None)
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
+        return x.sub_(mean).div_(std)
 
     def batches(
         self,
@@ -86,96 +92,76 @@ class Part(Brief):
         epoch: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
-        augment: str | None = None,
     ) -> "Batches":
         """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
 
-        Args:
-            augment: default the part's own where batches are shuffled. For images, "weak" (crop
-                after padding by 4, horizontal flip), "strong" (weak, colour jitter, grey), "edge"
-                (weak, the border repeated instead of zeros) or "edge_crop" (that without flips); a
-                function of (seed, epoch, number of the batch).
+        Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
+        tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
+
         Raises:
-            ValueError: `batch_size` below 1, no batch left because of `drop_last`, or an `augment`
-                that such samples cannot have.
+            ValueError: `batch_size` below 1, or no batch left because of `drop_last`.
         """
-        augment = (self.augment if shuffle else "none") if augment is None else augment
-        return Batches(self, batch_size, seed, epoch, shuffle, drop_last, augment)
+        check_whole(batch_size=batch_size)
+        key, rows = (int(seed), int(epoch)), torch.arange(len(self))
+        if shuffle:
+            rows = torch.randperm(len(self), generator=generator_for("shuffle", *key))
+        if drop_last and not len(rows := rows[: len(rows) // batch_size * batch_size]):
+            raise ValueError(f"{len(self)} samples fill no batch of {batch_size}: leave drop_last")
+        return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
+
+    def _batch(
+        self, key: tuple[int, int] | None, number: int, rows_B: Tensor
+    ) -> tuple[Any, Tensor]:
+        """Make a batch, augmented as the key of its epoch says."""
+        x, y_B = self.x[rows_B], self.y[rows_B]
+        if self.is_text:
+            mask_BT = x != Vocabulary.pad
+            longest = int(mask_BT.sum(dim=1).max())
+            return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
+        kind, drawn = self.augment if key else "none", generator_for("augment", *key or (), number)
+        if kind != "none":  # bytes move in a quarter of the time of floats
+            x = augmentation.crop_and_flip(x, drawn, kind)
+        if not self.is_bytes:
+            return x, y_B
+        x = x.float().div_(255)
+        return self._scaled(augmentation.colours(x, drawn) if kind == "strong" else x), y_B
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Batches(Brief):
-    """Yield (inputs, class numbers) of a part's mini-batches, the same ones at each iteration.
+class Batches:
+    """Batches of samples in memory, the same ones at each iteration.
 
-    Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
-    tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
+    Args:
+        rows: the numbers of each batch's samples.
+        make: makes a batch of its number and its rows.
     """
 
-    part: Part
-    batch_size: int
-    seed: int = 0
-    epoch: int = 0
-    shuffle: bool = True
-    drop_last: bool = False
-    augment: str = "none"
-
-    def __post_init__(self) -> None:
-        check_whole(batch_size=self.batch_size)
-        augmentation.check(self.augment, self.part.x)
-        if not len(self):
-            raise ValueError(
-                f"no batch: {len(self.part)} samples do not fill one of {self.batch_size}"
-                " and drop_last is set"
-            )
+    def __init__(self, rows: Sequence[Tensor], make: Callable[[int, Tensor], Any]) -> None:
+        self.rows, self.make = rows, make
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.part), self.batch_size)
-        return whole + (rest > 0 and not self.drop_last)
+        return len(self.rows)
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        chunks = self._order().split(self.batch_size)
-        return (self._batch(number, rows) for number, rows in enumerate(chunks[: len(self)]))
-
-    def _order(self) -> Tensor:
-        if not self.shuffle:
-            return torch.arange(len(self.part))
-        generator = generator_for("shuffle", int(self.seed), int(self.epoch))
-        return torch.randperm(len(self.part), generator=generator)
-
-    def _batch(self, number: int, rows_B: Tensor) -> tuple[Inputs, Tensor]:
-        x, y_B = self.part.x[rows_B], self.part.y[rows_B]
-        if not self.part.is_text:
-            return self._images(number, x), y_B
-        mask_BT = x != self.part.pad
-        longest = int(mask_BT.sum(dim=1).max())
-        return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
-
-    def _images(self, number: int, x: Tensor) -> Tensor:
-        """Augment and scale; cropping bytes before they become floats moves a quarter as much."""
-        if self.augment != "none":
-            generator = generator_for("augment", int(self.seed), int(self.epoch), number)
-            x = augmentation.crop_and_flip(x, generator, self.augment)
-        if not self.part.is_bytes:
-            return x
-        x = x.float().div_(255)
-        if self.augment == "strong":
-            x = augmentation.colours(x, generator)
-        return _scaled(x, self.part)
+        return (self.make(number, rows) for number, rows in enumerate(self.rows))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DataSet:
-    """Hold the three parts of a data set and what its labels mean.
+class DataSet(Brief):
+    """Hold the parts of a data set, or of a run, and what its labels mean.
 
-    `vocabulary` is None for images; `note` says what differs from the set as published here.
+    Attributes:
+        train, validation, test: `Part`s, or what else has batches; None where there is none.
+        num_classes: 0 where nobody says it.
+        vocabulary: of texts.
+        note: what differs from the set as published.
     """
 
     name: str
-    train: Part
-    validation: Part
-    test: Part
-    num_classes: int
-    class_names: tuple[str, ...]
+    train: Any
+    validation: Any = None
+    test: Any = None
+    num_classes: int = 0
+    class_names: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
     note: str = ""
 
@@ -190,28 +176,23 @@ class DataSet:
         """Keep so many samples of each part (None: all), as many of each class as it allows.
 
         Raises:
-            ValueError: a number below 1 or above what the part holds; names the part.
+            ValueError: a number below 1 or above what the part holds.
         """
-        sizes = {"train": train, "validation": validation, "test": test}
-        parts: dict[str, Any] = {
-            name: _balanced(getattr(self, name), size, name, seed)
-            for name, size in sizes.items()
-            if size is not None
-        }
-        if not parts:
-            return self
-        cut = ", ".join(f"{len(part)} of {len(getattr(self, n))} {n}" for n, part in parts.items())
-        note = f"{self.note}; subset: {cut}" if self.note else f"subset: {cut}"
-        return replace(self, note=note, **parts)
+        parts, cut = dict[str, Any](), []
+        for name, size in {"train": train, "validation": validation, "test": test}.items():
+            if size is not None:
+                part = getattr(self, name)
+                parts[name] = part.take(balanced_rows(part.y, size, seed=seed))
+                cut.append(f"{size} of {len(part)} {name}")
+        return self._noted(f"subset: {', '.join(cut)}", **parts) if parts else self
 
     def augmented(self, kind: str) -> "DataSet":
-        """Return the set with training images that change by a `kind` of `Part.batches`."""
-        augmentation.check(kind, self.train.x)
-        note = self.note if kind == "none" else f"{self.note}; augmented: {kind}".lstrip("; ")
-        return replace(self, train=replace(self.train, augment=kind), note=note)
+        """Return the set with training images that change by a kind of `Part.augment`."""
+        note = "" if kind == "none" else f"augmented: {kind}"
+        return self._noted(note, train=replace(self.train, augment=kind))
 
-    def __repr__(self) -> str:
-        return f"<{self.describe()}>"
+    def _noted(self, note: str, **parts: Any) -> "DataSet":
+        return replace(self, note="; ".join(filter(None, (self.note, note))), **parts)
 
     def describe(self) -> str:
         """Return one line with the sizes."""
@@ -221,6 +202,20 @@ class DataSet:
         words = f"; vocabulary {len(self.vocabulary)}" if self.vocabulary else ""
         note = f"; {self.note}" if self.note else ""
         return f"{self.name}: {sizes}; {self.num_classes} classes; {kind}{words}{note}"
+
+    def fingerprint(self, *, whole: bool = False) -> str:
+        """Name the data, the sizes, and a hash of the labels: another split is other data.
+
+        Args:
+            whole: the hash is also of the inputs, where they are in memory.
+        """
+        parts = [part for part in (self.train, self.validation, self.test) if hasattr(part, "y")]
+        digest = hashlib.blake2b(str(getattr(self.train, "augment", "")).encode(), digest_size=4)
+        for part in parts:
+            for each in tree.tensors((part.x, part.y) if whole else part.y):
+                raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)
+                digest.update(raw.numpy().data)
+        return f"{self.name} {'/'.join(str(len(part)) for part in parts)} {digest.hexdigest()}"
 
 
 def stratified_split(
@@ -244,19 +239,8 @@ def stratified_split(
 
 
 def hold_out(labels: Tensor, share: float, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the sample numbers that stay and those held out: a share of each class.
-
-    Raises:
-        ValueError: the share is not above 0 and below 1, or so small or large that a side is empty.
-    """
-    if not 0 < share < 1:
-        raise ValueError(f"the share held out must be above 0 and below 1, got {share}")
+    """Return the sample numbers that stay and those held out: a share of each class."""
     held, _, kept = stratified_split(labels, seed=seed, train=share, validation=0.0)
-    if not len(held) or not len(kept):
-        raise ValueError(
-            f"holding out {share} of {len(labels)} samples leaves {len(kept)} and {len(held)};"
-            " take more samples or another share"
-        )
     return kept, held
 
 
@@ -274,16 +258,3 @@ def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
         rows = order[labels[order] == label]
         rank[rows] = torch.arange(len(rows))
     return order[rank[order].argsort(stable=True)][:size].sort().values
-
-
-def _balanced(part: Part, size: int, name: str, seed: int) -> Part:
-    try:
-        return part.take(balanced_rows(part.y, size, seed=seed))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _scaled(x: Tensor, part: Part) -> Tensor:
-    """Subtract means and divide by deviations, in place; x: (..., C, H, W), 0 to 1."""
-    mean, std = (torch.tensor(scale)[:, None, None] for scale in (part.mean, part.std))
-    return x.sub_(mean).div_(std)

@@ -105,11 +105,7 @@ def encode(texts: Sequence[str | Sequence[str]], vocabulary: Vocabulary, max_len
 
 
 def load_vectors(
-    path: str | Path,
-    vocabulary: Vocabulary,
-    *,
-    seed: int = 0,
-    member: str | None = None,
+    path: str | Path | zipfile.Path, vocabulary: Vocabulary, *, seed: int = 0
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors in GloVe's text form, aligned with the vocabulary.
 
@@ -117,20 +113,19 @@ def load_vectors(
     function of its row and the seed; the row of padding is zero.
 
     Args:
-        path: a local file of lines `word number ... number`.
-        member: the file's name inside `path`, which is then a zip.
+        path: of lines `word number ... number`; in a zip: `zipfile.Path`.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
         ValueError: a row of another width, or a number that is not finite; names file and line.
 
     Example:
-        >>> path, member = find_vectors("glove.6B.300d")  # doctest: +SKIP
-        >>> table, found = load_vectors(path, vocabulary, member=member)  # doctest: +SKIP
+        >>> path = find_vectors("glove.6B.300d")  # doctest: +SKIP
+        >>> table, found = load_vectors(path, vocabulary)  # doctest: +SKIP
     """
     rows = {word.encode(): row for row, word in enumerate(vocabulary.words) if row}
     found: dict[int, np.ndarray] = {}
     moments = np.zeros(3)  # how many numbers, their sum, the sum of their squares
-    for word, vector in _read_vectors(Path(path), member):
+    for word, vector in _read_vectors(Path(path) if isinstance(path, str) else path):
         moments += vector.size, vector.sum(), vector @ vector
         if word in rows:
             found[rows[word]] = vector
@@ -144,45 +139,38 @@ def load_vectors(
     return vectors_VE, len(found)
 
 
-def _read_vectors(path: Path, member: str | None) -> Iterator[tuple[bytes, np.ndarray]]:
+def _read_vectors(path: Path | zipfile.Path) -> Iterator[tuple[bytes, np.ndarray]]:
     """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes."""
-    width, source = 0, path if member is None else zipfile.Path(path, member)
-    with source.open("rb") as lines:
+    width = 0
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
-            fields = line.rstrip().split(b" ")
-            width = width or len(fields) - 1
-            # tokens of GloVe's largest file have blanks in them: ". . . 0.1 0.2"
-            word, own = fields[:-width], fields[-width:]
-            vector = np.array([])
+            word, *values = line.rstrip().split(b" ")
+            width, vector = width or len(values), np.array([])
             with suppress(ValueError):
-                vector = np.array(own, dtype=np.float64)
-            shifted = word[1:] and word[-1][:1].isdigit()  # a number too many
-            if not word or shifted or len(vector) != width or not np.isfinite(vector).all():
-                raise ValueError(f"{source}, line {number}: not a word and {width} finite numbers")
-            yield b" ".join(word), vector
+                vector = np.array(values, dtype=np.float64)
+            if not word or not 0 < len(vector) == width or not np.isfinite(vector).all():
+                raise ValueError(f"{path}, line {number}: not a word and {width} finite numbers")
+            yield word, vector
     if not width:
-        raise ValueError(f"{source} holds no vector")
+        raise ValueError(f"{path} holds no vector")
 
 
-def find_vectors(name: str) -> tuple[Path, str | None]:
-    """Return the file of these vectors, and its name inside the file if that is a zip.
+def find_vectors(name: str) -> Path | zipfile.Path:
+    """Return where vectors such as "glove.6B.300d" lie: `NAME.txt`, or that name in a zip.
 
-    Looks for `NAME.txt` in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
+    Looks in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
 
-    Args:
-        name: such as "glove.6B.300d".
     Raises:
         FileNotFoundError: they are nowhere; says how to get them.
     """
     folders, wanted = [paths.root() / "glove", paths.shared_data_dir() / "glove"], f"{name}.txt"
     if plain := next((each / wanted for each in folders if (each / wanted).is_file()), None):
-        return plain, None
+        return plain
     for path in (path for folder in folders for path in sorted(folder.glob("*.zip"))):
         if zipfile.is_zipfile(path):  # one that is still being copied is none
-            with zipfile.ZipFile(path) as archive:
-                for member in archive.namelist():
-                    if Path(member).name == wanted:
-                        return path, member
+            for member in zipfile.ZipFile(path).namelist():
+                if Path(member).name == wanted:
+                    return zipfile.Path(path, member)
     raise FileNotFoundError(
         f"no word vectors {name!r} in {' or '.join(map(str, folders))}:"
         " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"

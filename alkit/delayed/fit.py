@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.base import tree
-from alkit.base.arguments import as_whole
+from alkit.base.arguments import as_plain
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts
 from alkit.delayed.schedules import SHARED, read
@@ -105,7 +105,7 @@ def _cuts(
     if cuts is None:
         return even_cuts(len(blocks), modules)
     if not isinstance(cuts, str):
-        return [as_whole(cut) for cut in cuts]
+        return [as_plain(cut) for cut in cuts]
     if cuts != "balanced":
         raise ValueError(f"cuts is {cuts!r}: give block numbers, or 'balanced'")
     if plan.checkpoint is not None:

@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from alkit.data.given import Loader, Pairs, Splits, in_memory
-from alkit.data.parts import Part
+from alkit.data.given import Loader, Pairs, in_memory
+from alkit.data.parts import DataSet, Part
 from alkit.elastic.layout import Planner
 from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
@@ -133,7 +133,7 @@ def _settings(plan: Plan) -> Settings:
     return replace(settings, micro=1)  # uncut, it may be a mean or a sum
 
 
-def _in_memory(data: Splits) -> Splits:
+def _in_memory(data: DataSet) -> DataSet:
     """Return the training part as samples in memory, and texts with their masks."""
     parts = [_pairs(p) if isinstance(p, Part) else p for p in (data.validation, data.test)]
     return replace(data, train=_pairs(data.train), validation=parts[0], test=parts[1])
@@ -142,5 +142,5 @@ def _in_memory(data: Splits) -> Splits:
 def _pairs(part: Any) -> Pairs:
     x, y = in_memory(part)
     if isinstance(part, Part) and part.is_text:
-        x = x, x != part.pad
+        x = x, x != 0
     return Pairs(x, y)

@@ -20,7 +20,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from alkit.base import files, tree
-from alkit.data.given import Loader, Source
+from alkit.data.given import Source, generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
@@ -195,7 +195,8 @@ class _Run:
         found: dict[str, Any] = {name: getattr(self, name) for name in KEPT}
         found |= {"settings": self.settings, "network": repr(self.trainer.model)}
         found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
-        found |= {"generators": [each.get_state() for each in self._generators()]}
+        generators = generators_of(self.plan.data.train)
+        found |= {"generators": [each.get_state() for each in generators]}
         found |= {"callbacks": [each.state_dict() for each in self.remembering]}
         if self.group.is_first:
             checkpoints.save(self.path, state | found)
@@ -217,17 +218,13 @@ class _Run:
             trainer.model.load_state_dict(kept)
             checkpoints.refuse(self.path, different)
         trainer.load(saved)
-        for each, state in zip(self._generators(), saved["generators"], strict=False):
+        generators = generators_of(self.plan.data.train)
+        for each, state in zip(generators, saved["generators"], strict=False):
             each.set_state(state)
         for callback, state in zip(self.remembering, saved["callbacks"], strict=True):
             callback.load_state_dict(state)
         for name in KEPT:
             setattr(self, name, saved[name])
-
-    def _generators(self) -> list[torch.Generator]:
-        """Return the generators of the user's loader, which go on from epoch to epoch."""
-        train: Source = self.plan.data.train
-        return train.generators() if isinstance(train, Loader) else []
 
 
 class _Timed:

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from alkit.base.arguments import check_whole, given
-from alkit.data.given import Source, Splits
+from alkit.data.given import Source
+from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.device import Names, backend_for, own_device, spread
 from alkit.engine.evaluate import Metrics
@@ -31,7 +32,7 @@ class Plan:
         width, classes: scores of a sample that the last block gives, and that there are to be.
     """
 
-    data: Splits
+    data: DataSet
     model: Any = None
     method: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)

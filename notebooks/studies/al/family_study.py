@@ -121,9 +121,8 @@ def train_case(
 
 def vectors_for(name: str, data: DataSet, *, seed: int = 0) -> tuple[Tensor, int]:
     """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found."""
-    path, member = find_vectors(name)
     assert data.vocabulary is not None  # texts have one
-    return load_vectors(path, data.vocabulary, seed=seed, member=member)
+    return load_vectors(find_vectors(name), data.vocabulary, seed=seed)
 
 
 def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:

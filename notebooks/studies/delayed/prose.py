@@ -58,7 +58,7 @@ def _articles(text: str) -> Iterator[list[str]]:
 
 def _pydocs() -> Documents:
     """Return docstrings by package, in pieces of twenty sentences."""
-    texts, labels, _ = datasets.sentences()
+    texts, labels = datasets.sentences()
     documents: Documents = []
     for label in sorted(set(labels)):
         own = [text for text, its in zip(texts, labels, strict=True) if its == label]

@@ -31,7 +31,7 @@ class Preset:
         classes, channels, side: of the network.
         options: of the network, see `alkit.dtp.network`.
         train: samples of the training part, if not all.
-        augment: how training images are changed, see `alkit.data.parts.Part.batches`.
+        augment: how training images are changed, see `alkit.data.parts.Part`.
     """
 
     network: str

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 import alkit
-from alkit.data.given import Splits
 from alkit.data.parts import DataSet
 from alkit.dtp.networks import Net
 from alkit.dtp.pieces import Switches
@@ -100,7 +99,7 @@ def trained(
         net = RULES[variant.rule](net, sample, seed)
     net = net.to(devices_named(device)[0])
     test, train = None if seed == TUNING_SEED else data.test, data.augmented(base.augment).train
-    parts = Splits(train, data.validation, test, data.name, data.num_classes)
+    parts = DataSet(data.name, train, data.validation, test, data.num_classes)
     options = {"seed": seed, "progress": progress}
     try:
         if variant.rule:
@@ -112,7 +111,7 @@ def trained(
         return None
 
 
-def by_gradient(net: Net, data: Splits, preset: Preset, **options: Any) -> Record:
+def by_gradient(net: Net, data: DataSet, preset: Preset, **options: Any) -> Record:
     """Train by the gradient that autograd gives, with DTP's optimiser and fall of the rate."""
     options |= preset.training(len(data.train))
     options["lr"] *= preset.settings.beta

@@ -112,7 +112,7 @@ def _texts(name: str, seed: int, tokens: int, tokenizer: Tokenizer) -> Task:
     else:
         from alkit.data.datasets import sentences
 
-        texts, labels, _ = sentences()
+        texts, labels = sentences()
         rows_of = stratified_split(torch.tensor(labels), seed=seed)
         parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in rows_of]
     pairs = (Pairs(encoded(t, tokenizer, tokens), torch.tensor(k)) for t, k in parts)

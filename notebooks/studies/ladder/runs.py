@@ -20,7 +20,6 @@ from alkit.al.backprop import BPModel
 from alkit.al.fit import Trainer
 from alkit.al.model import ALModel
 from alkit.base.seeds import generator_for
-from alkit.data.given import Splits
 from alkit.data.parts import DataSet, Part
 from alkit.engine.loop import train_epochs
 from alkit.engine.modes import evaluating
@@ -126,9 +125,9 @@ def trained(
     return Outcome(variant, plan.seed, lr, fit, validation, test, correct, losses, beside)
 
 
-def parts_of(data: DataSet) -> Splits:
+def parts_of(data: DataSet) -> DataSet:
     """Return what is trained on and looked at; the test part stays closed."""
-    return Splits(data.train, data.validation, None, data.name, data.num_classes)
+    return DataSet(data.name, data.train, data.validation, None, data.num_classes)
 
 
 def _fit(model: Any, plan: Plan, *, narrow: bool) -> Record | None:

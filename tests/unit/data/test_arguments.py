@@ -20,10 +20,10 @@ X, Y = made_batches(1)[0]
 @pytest.mark.parametrize(
     ("batches", "text"),
     [
-        ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\): samples are a tuple"),
-        ([(X, X, Y)], r"got 3 things: put what the first block takes in a tuple of its own"),
-        ([{"input_ids": X, "y": Y}], "got a dict with input_ids, y: name the targets labels"),
-        ([(X, ["a", "b"])], r"got \(torch.float32 of \(4, 6\), \['a', 'b'\]\): make tensors"),
+        ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\)"),
+        ([(X, X, Y)], r"got tuple of 3: several inputs are a tuple in it"),
+        ([{"input_ids": X, "y": Y}], "got dict of 2: .* a dict has its targets as .labels."),
+        ([(X, ["a", "b"])], r"got torch.float32 of \(4, 6\), \['a', 'b'\]: "),
         ([X], "batch 0 must be a pair"),
         ([torch.zeros(2, WIDTH)], "must be a pair"),  # two samples are none
         (torch.utils.data.DataLoader(torch.zeros(2, WIDTH)), "batch 0 must be a pair"),

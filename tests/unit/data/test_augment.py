@@ -1,5 +1,7 @@
 """Augmentation, against torchvision's colour operations and a loop over the images."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -16,8 +18,9 @@ def images(count: int = 8, size: int = 8) -> Tensor:
     )
 
 
-def part(count: int = 64, size: int = 8) -> Part:
-    return Part(images(count, size), torch.arange(count) % 4, 4, mean=MEAN, std=STD)
+def part(count: int = 64, size: int = 8, augment: str = "none") -> Part:
+    x, y = images(count, size), torch.arange(count) % 4
+    return Part(x, y, 4, mean=MEAN, std=STD, augment=augment)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -28,6 +31,7 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_a_crop_with_a_flip_is_a_window_of_the_padded_image(kind, mode):
     x_BCHW = images(50).float()
     got = augment.crop_and_flip(x_BCHW, generator(), *kind)
+    assert torch.equal(augment.crop_and_flip(images(50), generator(), *kind), got)  # of bytes
     padded = torch.nn.functional.pad(x_BCHW, (4, 4, 4, 4), mode=mode)
     drawn = generator()
     top_B, left_B = torch.randint(9, (2, 50), generator=drawn).tolist()
@@ -37,10 +41,6 @@ def test_a_crop_with_a_flip_is_a_window_of_the_padded_image(kind, mode):
         assert torch.equal(got[at], window.flip(2) if flip else window)
     assert set(top_B) == set(left_B) == set(range(9))
     assert set(flip_B) == {False, True}
-    plain = augment.crop_and_flip(x_BCHW, generator(), "edge_crop")
-    kept = ~torch.tensor(flip_B)
-    assert torch.equal(plain[kept], got[kept]) == (mode == "replicate")
-    assert not torch.equal(plain, got)
 
 
 def test_strong_colours_are_as_often_and_as_strong_as_they_should_be():
@@ -61,10 +61,11 @@ def test_strong_colours_are_as_often_and_as_strong_as_they_should_be():
 @pytest.mark.parametrize("kind", ["weak", "strong"])
 def test_batches_depend_on_seed_epoch_and_number_alone(kind):
     # equal images, so that nothing but the augmentation can differ
-    still = Part(images(1).expand(64, -1, -1, -1), torch.zeros(64), 1, mean=MEAN, std=STD)
+    same = images(1).expand(64, -1, -1, -1)
+    still = Part(same, torch.zeros(64), 1, mean=MEAN, std=STD, augment=kind)
 
     def read(seed: int = 0, epoch: int = 0) -> list[Tensor]:
-        return [x for x, _ in still.batches(16, seed=seed, epoch=epoch, augment=kind)]
+        return [x for x, _ in still.batches(16, seed=seed, epoch=epoch)]
 
     first = read()
     torch.manual_seed(99)
@@ -77,7 +78,7 @@ def test_batches_depend_on_seed_epoch_and_number_alone(kind):
 
 
 def test_batches_can_be_read_out_of_turn_and_have_the_order_of_clean_ones():
-    batches = part().batches(16, augment="strong")
+    batches = part(augment="strong").batches(16)
     in_turn = [x for x, _ in batches]
     abandoned = iter(batches)
     next(abandoned)
@@ -90,7 +91,7 @@ def test_batches_can_be_read_out_of_turn_and_have_the_order_of_clean_ones():
     torch.testing.assert_close(got, (data.x.double() / 255 - mean) / std, check_dtype=False)
     assert got.dtype == torch.float32
     clean = [y for _, y in part().batches(16, seed=3, epoch=2)]
-    strong = [y for _, y in part().batches(16, seed=3, epoch=2, augment="strong")]
+    strong = [y for _, y in part(augment="strong").batches(16, seed=3, epoch=2)]
     assert all(torch.equal(a, b) for a, b in zip(clean, strong, strict=True))
 
 
@@ -112,7 +113,7 @@ GREY = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=
 )
 def test_what_cannot_be_augmented_is_refused(made, kind, message):
     with pytest.raises(ValueError, match=message):
-        made.batches(2, augment=kind)
+        replace(made, augment=kind)
     if kind == "strong":  # floats and one channel can be cropped
-        x, _ = next(iter(made.batches(4, augment="weak")))
+        x, _ = next(iter(replace(made, augment="weak").batches(4)))
         assert (x.dtype, x.shape) == (torch.float32, made.x.shape)

@@ -78,15 +78,11 @@ def test_ag_news_in_each_form(shared, form):
 
 def test_options_of_texts(shared):
     make_tar(shared / "ag_news_csv.tgz", ag_news())
-    content = load("ag_news", fields="text")
-    assert words(content, content.test)[1] == ["class1", "row1"]
     whole = load("ag_news", stop_words=False)
     assert words(whole, whole.test)[1] == "title1 class1 row1 and more of it".split()
     short = load("ag_news", max_len=2, max_size=7)
     assert short.test.x.shape[1] == 2
     assert len(short.vocabulary or ()) == 7
-    with pytest.raises(ValueError, match="fields is 'all': give 'text' or 'both'"):
-        load("ag_news", fields="all")
     with pytest.raises(TypeError, match="max_length"):
         load("ag_news", max_length=3)
 
@@ -182,10 +178,10 @@ def test_missing_files_and_sets_without_texts_are_named(shared):
 def test_sets_of_the_form_of_ag_news(shared):
     files = {f"dbpedia_csv/{n}.csv": table(rows(c, 14)) for n, c in (("train", 140), ("test", 28))}
     make_tar(shared / "dbpedia_csv_10k.tgz", files)
-    data = load("dbpedia", fields="text")
+    data = load("dbpedia")
     assert data.num_classes == 14
     assert (data.class_names[0], data.class_names[13]) == ("Company", "WrittenWork")
-    assert words(data, data.test)[13] == ["class13", "row13"]
+    assert words(data, data.test)[13] == ["title13", "class13", "row13"]
     assert data.note == "140 of 560,000 official training rows, 28 of 70,000 test rows"
 
 

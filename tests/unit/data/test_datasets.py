@@ -113,7 +113,7 @@ def test_batches_depend_on_seed_and_epoch_alone():
     assert len(orders) == 16
 
 
-def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch_whatever_the_padding():
+def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch():
     batches = list(text_part().batches(2, shuffle=False))
     for ((tokens_BT, mask_BT), _), rows, longest in zip(
         batches, TEXTS.split(2), (4, 3), strict=True
@@ -122,44 +122,29 @@ def test_texts_come_with_a_mask_cut_to_the_longest_of_the_batch_whatever_the_pad
         assert mask_BT.dtype == torch.bool
         assert torch.equal(mask_BT, rows[:, :longest] != 0)
         assert mask_BT.any(dim=1).all()
-    part = Part(torch.tensor([[0, 0, 1], [2, 1, 1]]), torch.tensor([0, 1]), 2, pad=1)
-    ((tokens_BT, mask_BT), _), *_ = part.batches(2, shuffle=False)
-    assert tokens_BT.tolist() == [[0, 0], [2, 1]]
-    assert mask_BT.tolist() == [[True, True], [True, False]]
 
 
 IMAGES, BYTES = torch.zeros(4, 1, 2, 2), torch.zeros(2, 3, 4, 4, dtype=torch.uint8)
 SCALED = partial(Part, BYTES, torch.tensor([0, 1]), 2)
-CLASSES = torch.arange(9) % 3
 
 
 def labelled(*labels):
     return lambda: Part(IMAGES, torch.tensor(labels), 3)
 
 
-def sampled(x):
-    return lambda: Part(x, torch.tensor([0, 1]), 2)
-
-
 REFUSED = [
     (labelled(0, 2, 3, 9), "labels are from 0 to 2, got 3"),
     (labelled(0, -1, 3, 9), "labels are from 0 to 2, got -1"),
     (labelled(0, 1, 2), "4 samples and 3 labels"),
-    (sampled(torch.tensor([[1, 2], [1, 2]], dtype=torch.int32)), r"x is torch.int32 of \(2, 2\)"),
-    (sampled(BYTES[:, 0, 0]), r"give floats, uint8 \(N, C, H, W\)"),
-    (sampled(BYTES[:, :1]), "give mean and std of each channel"),
+    (lambda: Part(BYTES[:, :1], torch.tensor([0, 1]), 2), "give mean and std of each channel"),
     (lambda: Part(IMAGES[:0], torch.zeros(0, dtype=torch.int64), 2), "0 samples and 0 labels"),
     (lambda: numbered(4).batches(0), "batch_size is 0: it must be at least 1"),
     (
         lambda: numbered(4).batches(5, drop_last=True),
-        "4 samples do not fill one of 5 and drop_last is set",
+        "4 samples fill no batch of 5: leave drop_last",
     ),
     (lambda: SCALED(mean=(0.1, 0.2, 0.3)), "mean and std of each channel"),
     (lambda: SCALED(mean=(0.1, 0.2), std=(1, 1)), "mean and std of each channel"),
-    (lambda: hold_out(CLASSES, 0, seed=0), "above 0 and below 1, got 0"),
-    (lambda: hold_out(CLASSES, 1.0, seed=0), "above 0 and below 1"),
-    (lambda: hold_out(CLASSES, 0.1, seed=0), "0.1 of 9 samples leaves 9 and 0"),
-    (lambda: hold_out(CLASSES, 0.9, seed=0), "leaves 0 and 9"),
 ]
 
 
@@ -211,7 +196,7 @@ def test_a_subset_is_a_function_of_the_seed_keeps_labels_and_says_so():
     data = uneven().subset(validation=5)
     assert data.describe().endswith("subset: 5 of 73 validation")
     assert (len(data.train), len(data.validation), len(data.test)) == (73, 5, 73)
-    with pytest.raises(ValueError, match="test: 74 samples asked, there are 73"):
+    with pytest.raises(ValueError, match="74 samples asked, there are 73"):
         data.subset(test=74)
-    with pytest.raises(ValueError, match="train: 0 samples asked"):
+    with pytest.raises(ValueError, match="0 samples asked"):
         data.subset(train=0)

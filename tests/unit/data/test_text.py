@@ -6,6 +6,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 
@@ -138,11 +139,9 @@ def test_missing_words_are_drawn_like_the_file_by_the_seed(tmp_path):
     assert (~close).sum() == 1  # a missing word does not depend on the others
 
 
-BLANKS = b"the 1 2 3\n. . . 4 5 6\nat name@domain.com 1 1 1\ncat 7 8 9\n"  # in tokens
 ODD = [  # what a file holds, the vectors of the words that are looked for
     (b"\xff\xfe 1 2\ndog 3 4\n", {"dog": [3, 4]}),  # a word that is no UTF-8
     (b"<pad> 1 1\n<unk> 2 3\n", {"<pad>": [0, 0], "<unk>": [2, 3]}),
-    (BLANKS, {"the": [1, 2, 3], "cat": [7, 8, 9]}),
 ]
 
 
@@ -219,15 +218,15 @@ def test_vectors_are_read_from_a_member_of_a_zip(tmp_path):
     path = write_vectors(tmp_path / "v.txt", VECTORS)
     archive = zipped(tmp_path / "v.zip", {"a.txt": "cat 1", "v.txt": path.read_text()})
     vocabulary = Vocabulary(CORPUS)
-    got_VE, hits = load_vectors(archive, vocabulary, member="v.txt")
+    got_VE, hits = load_vectors(zipfile.Path(archive, "v.txt"), vocabulary)
     expected_VE, expected_hits = load_vectors(path, vocabulary)
     assert torch.equal(got_VE, expected_VE)
     assert hits == expected_hits
     with pytest.raises(FileNotFoundError):
-        load_vectors(archive, vocabulary, member="w.txt")
+        load_vectors(zipfile.Path(archive, "w.txt"), vocabulary)
     archive = zipped(tmp_path / "w.zip", {"v.txt": "a 1 2\nb 1\n"})
     with pytest.raises(ValueError, match=r"w.zip/v.txt, line 2"):
-        load_vectors(archive, vocabulary, member="v.txt")
+        load_vectors(zipfile.Path(archive, "v.txt"), vocabulary)
 
 
 @pytest.fixture
@@ -249,15 +248,15 @@ def test_vectors_are_found_as_files_and_in_zips_or_what_is_there_is_said(folders
     shutil.rmtree(folders / "glove")
     (folders / "glove").mkdir()
     archive = zipped(folders / "shared" / "glove" / "glove.6B_subset.zip", {"g.50d.txt": "a 1"})
-    assert find_vectors("g.50d") == (archive, "g.50d.txt")
+    assert str(find_vectors("g.50d")) == f"{archive}/g.50d.txt"
     whole = zipped(folders / "glove" / "g.zip", {"g.50d.txt": "a 1"})
-    assert find_vectors("g.50d") == (whole, "g.50d.txt")
+    assert str(find_vectors("g.50d")) == f"{whole}/g.50d.txt"
     plain = folders / "shared" / "glove" / "g.50d.txt"
     plain.write_text("a 1")
-    assert find_vectors("g.50d") == (plain, None)
+    assert find_vectors("g.50d") == plain
     own = folders / "glove" / "g.50d.txt"
     own.write_text("a 1")
-    assert find_vectors("g.50d") == (own, None)
+    assert find_vectors("g.50d") == own
 
 
 @pytest.mark.parametrize("max_len", [1, 4, 9])
