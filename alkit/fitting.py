@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from alkit.base.arguments import as_plain, check_settings, meant
 from alkit.checks import check_call, check_copies, look
 from alkit.data.given import Loader, as_splits
-from alkit.data.parts import DataSet
 from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.modes import layout_kept, trained
@@ -132,7 +131,7 @@ def fit(
         optimizer=optimizer,
         lr=lr,
         scheduler=scheduler,
-        batch_size=_batch_size(data, as_plain(batch_size)),
+        batch_size=_batch_size(data.train, as_plain(batch_size)),
         device=device,
         checkpoint=checkpoint,
         metrics=metrics,
@@ -157,9 +156,9 @@ def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
     return room != "dtp" and not own and not made
 
 
-def _batch_size(data: DataSet, given: int | None) -> int:
+def _batch_size(train: Any, given: int | None) -> int:
     """Return the samples of a batch: as said, or the loader's own."""
-    own = data.train.batch_size if isinstance(data.train, Loader) else None
+    own = train.batch_size if isinstance(train, Loader) else None
     if given is not None and own is not None and given != own:
         raise ValueError(f"batch_size is {given}, the loader makes {own}: leave batch_size out")
     return given if given is not None else own or BATCH_SIZE
