@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.al.backprop import BPModel
 from alkit.al.bridges import Pool
 from alkit.al.convert import to_al, to_bp
-from alkit.al.layers import AE, dtype_of, label_rows
+from alkit.al.layers import label_rows
 from alkit.al.model import ALModel
 from alkit.al.recipes import Recipe
 from alkit.al.rules import Rule, to_local
@@ -20,15 +19,12 @@ from alkit.al.train import Trained, check_method, train_epoch
 from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.compiled import Compile, check_compile
-from alkit.engine.device import place, spread
+from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
-from alkit.engine.modes import evaluating
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.trainer import Record
 from alkit.engine.trainer import Trainer as Base
-
-TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant's is stalled
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
     own, names = settings_of(plan.method)(**plan.settings), ("workers", "threads", "seed")
     options: dict[str, Any] = {name: getattr(plan, name) for name in (*names, "executor")}
     options |= {"cuts": getattr(own, "cuts", None), "compile": own.compile}
-    trainer = Trainer(spread(model, plan.own_device), plan.method, options, plan.data.num_classes)
+    trainer = Trainer(spread(model, plan.own_device), plan.method, options)
     identity: dict[str, Any] = {"threads": plan.threads}
     identity |= {"compile": own.compile} if own.compile else {}
     identity |= {"clip": model.clip} if isinstance(model, BPModel) and model.clip else {}
@@ -200,17 +196,11 @@ def of_numbers(y: Any, loss: Any) -> bool:
 
 @dataclass
 class Trainer(Base):
-    """A model, and how an epoch of it is run.
-
-    Args:
-        options: of `alkit.train_epoch`, such as workers and seed.
-        classes: of a data set that says it: label autoencoders are looked at.
-    """
+    """A model, and the options of `alkit.train_epoch` that an epoch of it is run with."""
 
     model: ALModel | BPModel
     method: str
     options: dict[str, Any] = field(default_factory=dict)
-    classes: int = 0
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
@@ -226,43 +216,15 @@ class Trainer(Base):
         return train_epoch(self.model, batches, self.method, **self.options)
 
     def row(self, trained: Trained) -> dict[str, float]:
-        """Return both losses of every layer, from 1, and the head's; how many are stalled."""
+        """Return both losses of every layer, from 1, and the head's."""
         row = {} if trained.head is None else {"head": trained.head.mean().item()}
         per_layer = trained.losses.mean(0)
         if per_layer.shape[1] == 2:
             for at, (associated, autoencoder) in enumerate(per_layer.tolist(), 1):
                 row |= {f"associated_{at}": associated, f"autoencoder_{at}": autoencoder}
-        if isinstance(self.model, ALModel) and self.classes:
-            pairs = label_losses([layer.ae for layer in self.model], self.classes)
-            row["stalled"] = sum(0 < (1 - TOLERANCE) * least <= loss for loss, least in pairs)
         return row
 
 
 def _of_codes(scores: Tensor, y: Tensor, *, model: ALModel) -> Tensor:
     own = model[0].ae
     return own.loss_fn(scores, label_rows(y, own.g, model.num_classes))
-
-
-@torch.no_grad()
-def label_losses(autoencoders: Iterable[AE], num_classes: int) -> list[tuple[float, float]]:
-    """Return each label autoencoder's loss on all classes, and the least of one prediction for all.
-
-    Where these are near each other, codes hardly tell the classes apart. The least is known for
-    MSE, cross-entropy and BCE, and NaN for any other loss.
-    """
-    levels, found = [*autoencoders], list[tuple[float, float]]()
-    rows = torch.eye(num_classes, dtype=dtype_of(levels[0], torch.float32))
-    with evaluating(nn.ModuleList(levels)):
-        for ae in levels:
-            rows = place(rows, ae)
-            code, decoded = ae(rows)
-            mean = rows.mean(0, keepdim=True)
-            best = {
-                F.mse_loss: mean,
-                F.cross_entropy: mean.clamp(min=1e-12).log(),
-                F.binary_cross_entropy_with_logits: mean.clamp(1e-7, 1 - 1e-7).logit(),
-            }.get(ae.loss_fn, mean * float("nan"))
-            least = ae.loss_fn(best.expand_as(rows), rows)
-            found.append((ae.loss(decoded, rows).item(), least.item()))
-            rows = code
-    return found

@@ -62,8 +62,6 @@ def model(
             learning rate from it.
         vectors: texts: word vectors (V, E) to start the embedding from; E becomes the width.
         sizes: of the blocks: width for images; blocks, width, hidden, ... for texts.
-    Raises:
-        ValueError: an unknown method.
     """
     chosen = FAMILIES[family]
     if method not in ("bp", "al"):

@@ -27,6 +27,7 @@ from alkit.fitting import fit
 from alkit.lab import results, viz
 from alkit.lab.compare import label
 from studies.al import exits, families
+from studies.al.label_training import stalled
 from studies.common.rates import cosine
 
 # of what training computes: raise it with a change after which a half-trained run can't go on
@@ -114,6 +115,8 @@ def train_case(
         settings["checkpoint"] = _checkpoint(resumable, described)
     if recipe.cosine:
         settings.setdefault("scheduler", cosine(epochs))
+    if isinstance(model, ALModel):
+        settings["callbacks"] = [*settings.get("callbacks", ()), stalled(data.num_classes)]
     done = fit(model, data, **settings)
     plateau = int((done.history["stalled"] > 0).sum()) if "stalled" in done.history else 0
     return Outcome(case, model, done, *_exits(model, data, done), plateau)

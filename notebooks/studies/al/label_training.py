@@ -10,16 +10,21 @@ from typing import Any
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.al.codes import Codes, shared
 from alkit.al.convert import label_side
-from alkit.al.fit import TOLERANCE, label_losses
-from alkit.al.layers import AE
+from alkit.al.layers import AE, dtype_of
+from alkit.al.model import ALModel
 from alkit.al.recipes import Recipe
 from alkit.base.seeds import generator_for
 from alkit.data.labels import one_hot
+from alkit.engine.device import place
+from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import adam
+
+TOLERANCE = 0.02  # an autoencoder whose loss is within this share of a constant's is stalled
 
 
 @dataclass(frozen=True)
@@ -102,18 +107,41 @@ def levels_of(autoencoders: Sequence[AE], num_classes: int) -> list[dict[str, An
         right, the share of classes that decode, down to the label, to themselves; spread, the sd
         over the classes of what is encoded; stalled, whether it does no better than a constant.
     """
-    found, rows = [], torch.eye(num_classes)
-    losses = label_losses(autoencoders, num_classes)
-    for number, (ae, (loss, constant)) in enumerate(zip(autoencoders, losses, strict=True), 1):
-        code = down = ae.g(rows)
-        for below in reversed(autoencoders[:number]):
-            down = below.h(down)
-        right = (down.argmax(1) == torch.arange(num_classes)).float().mean().item()
-        one = {"level": number, "loss": loss, "constant": constant, "right": right}
-        one |= {"spread": rows.std(0).mean().item(), "stalled": loss >= (1 - TOLERANCE) * constant}
-        found.append(one)
-        rows = code
+    found, rows = [], torch.eye(num_classes, dtype=dtype_of(autoencoders[0], torch.float32))
+    with evaluating(nn.ModuleList(autoencoders)):
+        for number, ae in enumerate(autoencoders, 1):
+            rows = place(rows, ae)
+            code, decoded = ae(rows)
+            loss, constant, down = ae.loss(decoded, rows).item(), _constant(ae, rows), code
+            for below in reversed(autoencoders[:number]):
+                down = below.h(down)
+            right = (down.argmax(1).cpu() == torch.arange(num_classes)).float().mean().item()
+            one = {"level": number, "loss": loss, "constant": constant, "right": right}
+            one |= {"spread": rows.std(0).mean().item()}
+            found.append(one | {"stalled": loss >= (1 - TOLERANCE) * constant})
+            rows = code
     return found
+
+
+def _constant(ae: AE, rows: Tensor) -> float:
+    """Return the least loss of one prediction for all; NaN where it isn't known."""
+    mean = rows.mean(0, keepdim=True)
+    best = {
+        F.mse_loss: mean,
+        F.cross_entropy: mean.clamp(min=1e-12).log(),
+        F.binary_cross_entropy_with_logits: mean.clamp(1e-7, 1 - 1e-7).logit(),
+    }.get(ae.loss_fn, mean * float("nan"))
+    return ae.loss_fn(best.expand_as(rows), rows).item()
+
+
+def stalled(num_classes: int) -> Callable[[Any, ALModel], dict[str, int]]:
+    """Return a callback of `alkit.fit` that counts the layers whose label side is stalled."""
+
+    def count(row: Any, model: ALModel) -> dict[str, int]:
+        levels = levels_of([layer.ae for layer in model], num_classes)
+        return {"stalled": sum(level["stalled"] for level in levels)}
+
+    return count
 
 
 def milestones(history: pd.DataFrame) -> pd.DataFrame:

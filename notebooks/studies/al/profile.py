@@ -26,8 +26,6 @@ def profile(
 
     Args:
         options: see `alkit.engine.costs.profile_rows`: warmup, threads, busy, progress.
-    Raises:
-        ValueError: too few batches.
     """
     if isinstance(model, BPModel):
         return profile_rows(partial(backprop_row, model, model.loss_fn, adam), batches, **options)

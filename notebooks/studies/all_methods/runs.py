@@ -214,11 +214,7 @@ def task_s(name: str, record: Record, backprop: Timeline) -> dict[tuple[str, int
 
 
 def on_clock(name: str, seconds: Mapping[tuple[str, int], float]) -> Timeline:
-    """Run a row's schedule in virtual time: four devices, or a device and a server.
-
-    Raises:
-        KeyError: a task that computes has no seconds.
-    """
+    """Run a row's schedule in virtual time: four devices, or a device and a server."""
     schedule = ROWS[name].schedule()
     parts = 1 + max(micro for _, _, micro in schedule.places)
 

@@ -65,8 +65,6 @@ def contenders(
     Args:
         names: of NAMES.
         micro: numbers of micro-batches to try.
-    Raises:
-        ValueError: an unknown name.
     """
     unknown = [name for name in names if name not in NAMES]
     if unknown:
@@ -116,11 +114,7 @@ def free_1f1b(stack: Stack, micro: int) -> Trained:
 
 
 def fastest_micro(stack: Stack, train: Callable[..., Any], choices: Sequence[int]) -> int:
-    """Return the number of micro-batches with which `train(stack, micro=...)` is the fastest here.
-
-    Raises:
-        ValueError: no choice divides the batch.
-    """
+    """Return the number of micro-batches with which `train(stack, micro=...)` is the fastest here."""
     allowed = [micro for micro in choices if stack.texts % micro == 0]
     if not allowed:
         raise ValueError(f"none of {list(choices)} divides a batch of {stack.texts}")

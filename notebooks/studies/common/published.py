@@ -6,9 +6,5 @@ from alkit.base import paths
 
 
 def published(name: str) -> pd.DataFrame:
-    """Return published numbers, `notebooks/results/published/<name>.csv`, with their source.
-
-    Raises:
-        FileNotFoundError: there is none of that name.
-    """
+    """Return published numbers, `notebooks/results/published/<name>.csv`, with their source."""
     return pd.read_csv(paths.records_dir() / "published" / f"{name}.csv")

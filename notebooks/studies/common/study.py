@@ -89,11 +89,7 @@ class Study:
         return {key[0] if len(key) == 1 else key: lr for key, lr in found.items()}
 
     def chosen_rate(self, recorded: pd.DataFrame, *key: str) -> float:
-        """Return the rate of one variant.
-
-        Raises:
-            ValueError: none has been chosen yet; says what to run.
-        """
+        """Return the rate of one variant."""
         rate = self.chosen_rates(recorded).get(key)
         if rate is None:
             *where, variant = key

@@ -47,8 +47,6 @@ def cases(
     Args:
         lrs: rates; none to take those that are `chosen`.
         chosen: the rate of a method and number of modules, or None where there is none yet.
-    Raises:
-        ValueError: no rate is given and none was chosen yet.
     """
     found = []
     for method in methods:

@@ -108,11 +108,7 @@ def joined_text(documents: Documents) -> str:
 def batches(
     ids_N: Tensor, *, size: int, context: int, steps: int, seed: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Draw windows of a text: pairs (ids_BT, the same moved on by one character).
-
-    Raises:
-        ValueError: the text is shorter than a window.
-    """
+    """Draw windows of a text: pairs (ids_BT, the same moved on by one character)."""
     places = len(ids_N) - context
     if places < 1:
         raise ValueError(f"a text of {len(ids_N)} characters: give more than {context}, a window")

@@ -25,11 +25,7 @@ def durations(method: str, stages: int, f: float, b: float):
 
 
 def cycle_s(method: str, stages: int, f: float, b: float) -> float:
-    """Return the seconds that a batch takes once the pipeline is full.
-
-    Raises:
-        ValueError: a method without a closed form here.
-    """
+    """Return the seconds that a batch takes once the pipeline is full."""
     k = stages
     again = METHODS[method].runs_again and k > 1
     back = b + f if again else b
@@ -48,11 +44,7 @@ def cycle_s(method: str, stages: int, f: float, b: float) -> float:
 
 
 def makespan_s(method: str, stages: int, batches: int, f: float, b: float) -> float:
-    """Return the seconds of N batches, from the first forward to the last backward.
-
-    Raises:
-        ValueError: a method without a closed form, or fewer batches than stages.
-    """
+    """Return the seconds of N batches, from the first forward to the last backward."""
     k, n = stages, batches
     if n < k:
         raise ValueError(f"{n} batches for {k} stages: the closed forms need as many")

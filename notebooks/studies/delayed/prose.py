@@ -20,8 +20,6 @@ def load_prose(name: str, part: str = "valid") -> Documents:
     Args:
         part: of WikiText, "train", "valid" or "test"; of docstrings, "test" is the last tenth of
             the documents and everything else the rest.
-    Raises:
-        FileNotFoundError, ValueError: it is not here, or the part is unknown.
     """
     if part not in ("train", "valid", "test"):
         raise ValueError(f"part is {part!r}: give train, valid or test")
@@ -33,11 +31,7 @@ def load_prose(name: str, part: str = "valid") -> Documents:
 
 
 def wikitext(part: str = "valid") -> Documents:
-    """Return the articles of a part of WikiText-103, cut into sentences; headings are left out.
-
-    Raises:
-        FileNotFoundError: the set, or this part of it, is not here.
-    """
+    """Return the articles of a part of WikiText-103, cut into sentences; headings are left out."""
     path, wanted = datasets.find("wikitext"), f"wiki.{part}.tokens"
     for _, content in archives.members(path, lambda name: PurePosixPath(name).name == wanted):
         return list(_articles(content.decode("utf-8")))

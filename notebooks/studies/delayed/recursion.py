@@ -44,8 +44,6 @@ def recursion(
         seed: as of `train_epoch`.
         watch: called for every batch with the gradients that the method applies and those of true
             backprop at the newest weights of all modules.
-    Raises:
-        ValueError: a method that has no such recursion.
     """
     chosen = method_named(method)
     if chosen.accumulates or chosen.backward == "inplace":

@@ -43,9 +43,6 @@ def pictures(
         side: means over squares make pictures so small; digits are stretched to it.
         train, validation, test: samples to keep, as many of each class; None for all.
         seed: of what is held out and kept.
-    Raises:
-        ValueError: an unknown name, or a side that does not divide.
-        FileNotFoundError: the set is not here; says how to get it.
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol is {protocol!r}: give {', '.join(PROTOCOLS)}")

@@ -56,11 +56,7 @@ class _Ruled(Net):
 
 
 class FeedbackAlignment(_Ruled):
-    """Every W^T of the backward pass is a B, the weight of the piece's feedback, which stays.
-
-    Raises:
-        NoInverse: a piece with several weights.
-    """
+    """Every W^T of the backward pass is a B, the weight of the piece's feedback, which stays."""
 
     def __init__(self, net: Net, sample: Tensor, seed: int) -> None:
         super().__init__(net, sample, seed)

@@ -78,11 +78,7 @@ def readable(rows: pd.DataFrame, against: str = "bp") -> pd.DataFrame:
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, variant: str, model: str = "tiny") -> float:
-    """Return the rate that was chosen for one variant.
-
-    Raises:
-        ValueError: none has been yet; says what to run.
-    """
+    """Return the rate that was chosen for one variant."""
     return STUDY.chosen_rate(recorded, data, model, variant)
 
 

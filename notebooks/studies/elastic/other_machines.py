@@ -97,8 +97,6 @@ def what_if(
         batch: samples of a replica at first.
         pipe, dp, cache: the switches beside freezing, see `alkit.elastic.layout`.
         growing: a replica keeps its batch, so that the global one grows, as published.
-    Raises:
-        ValueError: numbers that don't fit.
     """
     sizes, layers = _sizes(classes), ViTSizes().layers
     planner = Planner(

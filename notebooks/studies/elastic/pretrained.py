@@ -21,9 +21,6 @@ def begin(network: Network, weights: str | Path = RANDOM) -> str:
     Args:
         weights: "random" to leave the network as it is, or a file of embedding and layers; a
             relative path begins in the checkout.
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is of another network; names the first tensor that does not fit.
     """
     if str(weights) == RANDOM:
         return "random weights"

@@ -61,9 +61,6 @@ def rival(
     Args:
         kind: of RIVALS.
         settings: keywords of `alkit.fit`, see `studies.elastic.recipe`.
-    Raises:
-        ValueError: another kind, or a batch that does not divide among the ranks.
-        RankFailed: a rank failed.
     """
     if kind not in RIVALS:
         raise ValueError(f"kind is {kind!r}: give {', '.join(RIVALS)}")

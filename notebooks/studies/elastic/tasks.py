@@ -61,9 +61,6 @@ def load_task(
         seed: of what is held out for validation.
         tokens: of a text.
         tokenizer: a file, whose relative path begins in the checkout.
-    Raises:
-        ValueError: an unknown name.
-        FileNotFoundError: the data is not here, and says how to get it; or the tokenizer's file.
     """
     if name in PICTURES:
         found = _pictures(name, seed)

@@ -54,8 +54,6 @@ def tell(model: ALModel, classes: int, *, dealt: bool = False) -> None:
 
     Args:
         dealt: deal the super-classes out among the classes at random, as a control.
-    Raises:
-        ValueError: other classes than DBpedia's.
     """
     if classes != len(SUPER_CLASSES):
         raise ValueError(

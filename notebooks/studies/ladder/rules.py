@@ -39,11 +39,7 @@ class Norm1d(BearsOne, nn.BatchNorm1d):
 
 
 def _check_pooling(layer: AL, s: Any) -> None:
-    """Refuse a block whose features are not averaged over tokens.
-
-    Raises:
-        ValueError: says how its features look, and what to give.
-    """
+    """Refuse a block whose features are not averaged over tokens."""
     found = pool_of(cast("nn.Module", layer.enc.f), s)
     if found is not pool:
         masked = "features and what travels with them, which may mark words or padding"

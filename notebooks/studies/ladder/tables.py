@@ -98,12 +98,7 @@ chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, variant: str) -> float:
-    """Return that rate of one variant; one that changes another takes that one's, but with a head.
-
-    Raises:
-        ValueError: none has been chosen yet, or with a head among fewer rates than without; says
-            what to run.
-    """
+    """Return that rate of one variant; one that changes another takes that one's, but with a head."""
     if not VARIANTS[variant].head:
         return STUDY.chosen_rate(recorded, data, family, VARIANTS[variant].base or variant)
     own = STUDY.validated(recorded)

@@ -142,8 +142,6 @@ def build(
     Args:
         sample: a batch that the first block takes, as for `to_al`.
         width: factor of a picture network's channels, which the published bridges follow.
-    Raises:
-        ValueError: there is no variant of that name.
     """
     if name not in VARIANTS:
         raise ValueError(f"no variant {name!r}; there are {', '.join(VARIANTS)}")

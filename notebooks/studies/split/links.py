@@ -37,8 +37,6 @@ class Links:
     Args:
         devices: how many.
         up_mbit, down_mbit: 10^6 bit/s; None for as fast as the machine is.
-    Raises:
-        LinksUnavailable: no namespaces, or no shaping, for this user.
 
     Example:
         with Links(2, 10, 25) as links:

@@ -80,8 +80,6 @@ def run(
         config: keys of a file, without addresses.
         folder: a new one for all files.
         limit_s: seconds after which it is given up.
-    Raises:
-        RuntimeError: a process failed, or was not done in time; says what it printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, count = folder / "run.json", int(config.get("devices", 1))

@@ -65,7 +65,7 @@ def test_columns():
     ).history
     first, last = ["epoch", "lr", "loss", "samples"], ["data_s", "train_s", "eval_s", "step_s"]
     layers = ["associated_1", "autoencoder_1", "associated_2", "autoencoder_2"]
-    assert table.columns.tolist() == [*first, *layers, "stalled", "val_acc", *last]
+    assert table.columns.tolist() == [*first, *layers, "val_acc", *last]
     assert table.epoch.tolist() == [1, 2]
     assert table.lr.tolist() == pytest.approx([1e-2, 0.55e-2])
     assert table.loss.tolist() == pytest.approx(table[layers].mean(axis=1).tolist())

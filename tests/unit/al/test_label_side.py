@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,7 +10,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import AE, to_al, to_local
-from alkit.al.fit import Trainer, label_losses
 from alkit.al.recipes import find_recipe
 from studies.al import label_training as labels
 from tests.helpers import differences
@@ -32,9 +30,9 @@ def test_constant_losses():
     expected = {F.mse_loss: 0.09, F.cross_entropy: math.log(10), F.l1_loss: math.nan}
     expected |= {F.binary_cross_entropy_with_logits: entropy}
     for loss, least in expected.items():
-        ((own, found),) = label_losses([AE(nn.Identity(), nn.Identity(), loss)], 10)
-        assert found == pytest.approx(least, rel=1e-4, nan_ok=True)
-        assert own == pytest.approx(loss(torch.eye(10), torch.eye(10)).item())
+        (level,) = labels.levels_of([AE(nn.Identity(), nn.Identity(), loss)], 10)
+        assert level["constant"] == pytest.approx(least, rel=1e-4, nan_ok=True)
+        assert level["loss"] == pytest.approx(loss(torch.eye(10), torch.eye(10)).item())
 
 
 def test_the_published_label_autoencoder_falls_to_the_constant_and_stays():
@@ -70,8 +68,7 @@ def _states(model):
 
 
 def _stalled(model):
-    trained = SimpleNamespace(head=None, losses=torch.zeros(1, 1, 1))
-    return Trainer(model, "al", classes=10).row(trained)["stalled"]
+    return labels.stalled(10)({}, model)["stalled"]
 
 
 def test_the_detector_counts_layers_and_changes_nothing():
