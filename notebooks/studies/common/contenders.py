@@ -114,7 +114,7 @@ def free_1f1b(stack: Stack, micro: int) -> Trained:
 
 
 def fastest_micro(stack: Stack, train: Callable[..., Any], choices: Sequence[int]) -> int:
-    """Return the number of micro-batches with which `train(stack, micro=...)` is the fastest here."""
+    """Return the number of micro-batches with which `train(stack, micro=...)` is fastest."""
     allowed = [micro for micro in choices if stack.texts % micro == 0]
     if not allowed:
         raise ValueError(f"none of {list(choices)} divides a batch of {stack.texts}")

@@ -98,7 +98,7 @@ chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, variant: str) -> float:
-    """Return that rate of one variant; one that changes another takes that one's, but with a head."""
+    """Return that rate of a variant; one that changes another, but with a head, has the other's."""
     if not VARIANTS[variant].head:
         return STUDY.chosen_rate(recorded, data, family, VARIANTS[variant].base or variant)
     own = STUDY.validated(recorded)
