@@ -160,7 +160,7 @@ def _batch_size(train: Any, given: int | None) -> int:
     """Return the samples of a batch: as said, or the loader's own."""
     own = train.batch_size if isinstance(train, Loader) else None
     if given is not None and own is not None and given != own:
-        raise ValueError(f"batch_size is {given}, the loader makes {own}: leave batch_size out")
+        raise ValueError(f"batch_size is {given}, the loader makes batches of {own}: leave it out")
     return given if given is not None else own or BATCH_SIZE
 
 

@@ -66,11 +66,7 @@ def fit(plan: Plan) -> Record:
 
 
 def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, Budget]:
-    """Make every layout that freezing may come to, so that what does not fit is said early.
-
-    Returns:
-        What makes layouts, and what counts bytes.
-    """
+    """Make every layout that freezing may come to, so that what does not fit is said early."""
     rate: dict[str, Any] = {} if plan.lr is None else {"lr": plan.one_lr}
     budget = Budget(network, partial(made, plan.optimizer or adam, **rate), settings.memory_budget)
     devices = plan.crew if plan.on_ranks else plan.workers or 1

@@ -28,29 +28,17 @@ COUNTS = ("hits", "advanced", "misses")
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(trainer.Trained):
-    """What an epoch came to, the same on all ranks but for seconds.
+    """What an epoch came to, the same on all ranks but for seconds."""
 
-    Attributes:
-        row: columns of the history.
-        squares: for each layer, the sum over steps of its gradient's squared norm.
-        held: bytes of every rank.
-    """
-
-    row: dict[str, Any]
-    squares: list[float]
-    held: list[Held]
+    row: dict[str, Any]  # columns of the history
+    squares: list[float]  # a layer: the sum over steps of its gradient's squared norm
+    held: list[Held]  # bytes of every rank
 
 
 def run_epoch(
     replica: Replica, steps: Sequence[Tensor], cache: Cache, y: Tensor, threads: int
 ) -> Trained:
-    """Run an epoch; every rank calls it.
-
-    Args:
-        steps: the rows of each step's global batch.
-        y: labels of all samples.
-        threads: operator threads of each worker.
-    """
+    """Run an epoch of steps, each the rows of a global batch; every rank calls it."""
     start_s, world, layout = time.perf_counter(), replica.world, replica.layout
     cache.counts.clear()
     schedule = SCHEDULES[replica.settings.schedule](layout.stages, replica.micro)

@@ -91,6 +91,8 @@ class UnitStage:
     In one process the first stage, whose backward ends last, steps for all.
     """
 
+    parts = ()  # units are brought together where they are asked for
+
     def __init__(self, replica: Replica, index: int) -> None:
         network, layout = replica.network, replica.layout
         self.replica, self.bounds = replica, layout.bounds[index]

@@ -58,27 +58,18 @@ def order(samples: int, seed: int, epoch: int) -> Tensor:
 
 @dataclass(kw_only=True)
 class Trainer(trainer.Trainer):
-    """A run of elastic training, an epoch at a time.
-
-    Attributes:
-        data: samples in memory.
-        planner: of this network.
-        epochs: of the whole run.
-        drop_last: whether a smaller last batch is left out.
-        losses, norms: of all steps; of the layers' gradients, a row an epoch.
-        layouts, beginnings, held: see `Details`.
-    """
+    """A run of elastic training, an epoch at a time; what it leaves is explained by `Details`."""
 
     units: Units
     data: Pairs
     settings: Settings
     planner: Planner
     budget: Budget
-    epochs: int
+    epochs: int  # of the whole run
     threads: int
-    drop_last: bool
-    losses: list[float] = field(default_factory=list)
-    norms: list[list[float]] = field(default_factory=list)
+    drop_last: bool  # is a smaller last batch left out
+    losses: list[float] = field(default_factory=list)  # of all steps
+    norms: list[list[float]] = field(default_factory=list)  # of layers' gradients, a row an epoch
     layouts: list[Layout] = field(default_factory=list)
     held: list[dict[str, int]] = field(default_factory=list)
     beginnings: list[Timeline] = field(default_factory=list)

@@ -23,19 +23,11 @@ from alkit.engine.group import Group
 
 
 class World(Group):
-    """This rank among all, and its place in the layout.
-
-    The group of all ranks lives as long as the job; rows and columns are made anew whenever the
-    layout changes.
-
-    Attributes:
-        reduce: mean of a tensor over the replicas of this rank's stage; None with one.
-        add_up: sum of a number over the stages of this rank's replica; None with one.
-    """
+    """This rank among all, and its place in the layout: its row and column change with that."""
 
     replica, stage = 0, 0
-    reduce: Callable[[Tensor], Tensor] | None = None
-    add_up: Callable[[float], float] | None = None
+    reduce: Callable[[Tensor], Tensor] | None = None  # mean over the replicas of this stage
+    add_up: Callable[[float], float] | None = None  # sum over the stages of this replica
 
     def regroup(self, layout: Layout) -> None:
         """Leave the rows and columns, and make those of a new layout; all ranks call it."""

@@ -28,10 +28,9 @@ Compile = Literal[False, "steps"]
 
 
 def check_compile(given: object) -> None:
-    """Refuse what says nothing about compiling: a ValueError says what to give."""
-    if given is not False and given != "steps":
-        said = "give 'steps', or compile blocks yourself by block.compile()"
-        raise ValueError(f"compile is {given!r}: {said}")
+    """Refuse what says nothing about compiling."""
+    if given not in (False, "steps"):
+        raise ValueError(f"compile is {given!r}: give 'steps', or compile by block.compile()")
 
 
 class NotCompiled(Exception):

@@ -112,12 +112,8 @@ def judge(
 
     Targets are classes if they are numbers of one of several scores, or rows of shares, unless the
     loss takes each column for itself (torch's binary cross-entropy): then, and for numbers, the
-    loss is what is measured. Labels that the loss ignores don't count.
-
-    Args:
-        loss: of (scores, y), a mean over the samples; as it was given, for its name tells.
-        metrics: by name, of (scores, y) of the whole part on the CPU, a number; y are class
-            numbers (N,), or the targets as they are.
+    loss is what is measured. Labels that the loss ignores don't count. Metrics are of (scores, y)
+    of the whole part on the CPU, y class numbers (N,) or the targets as they are.
     """
     options, _ = options_of(loss)
     summed, ignored = options.get("reduction") == "sum", options.get("ignore_index", -100)

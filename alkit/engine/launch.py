@@ -148,7 +148,7 @@ class _Child:
 
     def __init__(self, setup: dict[str, Any], task: bytes) -> None:
         self.rank, self.printed = setup["rank"], Path(setup["folder"]) / f"{setup['rank']}.txt"
-        self.printed.touch()
+        self.shown = self.printed.open("w+b")
         self.ended, self.result = False, None
         self.fault: tuple[str, str] | None = None  # reason and details
         self.secondary = False  # the fault only says that another rank has gone
@@ -157,7 +157,6 @@ class _Child:
         with theirs, _without_main():
             self.process = context.Process(target=_rank, args=(setup, task, theirs))
             self.process.start()
-        self.shown = self.printed.open("rb")
 
     def read(self) -> None:
         """Take the result or the error from the pipe, or note that the process has gone."""

@@ -45,7 +45,6 @@ def train_epochs(
 
     Args:
         identity: what else, beside plan, rates and data, may not differ when a run is resumed.
-        group: the ranks that run this; the first one writes files and shows progress.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
     """
     group, path = group or Group("single"), plan.checkpoint

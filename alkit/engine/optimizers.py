@@ -24,11 +24,7 @@ def adam(parameters: Iterable[nn.Parameter], lr: float = RATE) -> torch.optim.Op
 def made(
     factory: Factory, named: Iterable[tuple[str, nn.Parameter]], **options: Any
 ) -> torch.optim.Optimizer | None:
-    """Return the optimiser of what learns among these parameters; None if nothing does.
-
-    Args:
-        factory: called as `factory(parameters, lr=...)`; without a rate where none is asked for.
-    """
+    """Return the optimiser of what learns among these parameters; None if nothing does."""
     pairs = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     if not pairs:
         return None

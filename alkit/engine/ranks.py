@@ -90,6 +90,8 @@ def _share(owners: Sequence[int], stages: Sequence[Stage]) -> None:
     """Give every rank what the owner of each stage has trained."""
     for stage, owner in zip(stages, owners, strict=True):
         mine, parts = owner == dist.get_rank(), stage.parts
+        if not parts:
+            continue
         states = broadcast([dict(each.state_dict()) for each in parts] if mine else None, owner)
         for part, state in () if mine else zip(parts, states, strict=True):
             part.load_state_dict(state)

@@ -21,7 +21,8 @@ class Watch:
 
     def __init__(self, stages: Iterable[Any]) -> None:
         places = [getattr(stage, "device", None) for stage in stages]
-        self.devices = [None if at is None or at.type == "cpu" else at for at in places]
+        real = [at if isinstance(at, torch.device) else None for at in places]
+        self.devices = [None if at is None or at.type == "cpu" else at for at in real]
         self.clock = "device" if any(self.devices) else "host"
         self.origins: dict[torch.device, tuple[float, torch.Event]] = {}
         for device in {each for each in self.devices if each is not None}:
