@@ -104,9 +104,9 @@ class _Run:
         plan, trainer, rate = self.plan, self.trainer, self.rates.start_epoch()
         own = trainer.batches(plan, plan.data.train, len(self.rows))
         batches = _Timed(own, bar, plan.method)
-        trained = trainer.train(batches)
+        trained, measured = trainer.train(batches), self._measured()
         row: Row = {"epoch": len(self.rows) + 1, "lr": rate}
-        row |= _row(trained, trainer.row(trained), batches, self._measured())
+        row |= _row(trained, trainer.row(trained), batches, measured)
         self.rates.end_epoch(row)
         self._call_back(row)
         self.rows.append(row)

@@ -57,8 +57,8 @@ class Pairs:
         self.state, self.ticks = state_of(nn.ModuleList(units)), iter(())
         self.rounds = round_count(settings, [len(each.y) for each in streams])
         self.halves = dict[str, Half]()
-        for at, cut in enumerate(settings.cuts):
-            whole = cut == len(units)
+        cut, whole = settings.cut, settings.cut == len(units)
+        for at in range(settings.devices):
             options: dict[str, Any] = {"is_last": whole, "seed": settings.seed, "device": at}
             head = self.part(f"head {at}", units[:cut])
             self.halves[f"head {at}"] = Half(head, make, **options)
@@ -118,16 +118,16 @@ class Pairs:
             half.load(self.state)
             half.begin(steps.start)
         # of one micro-batch no two lanes work at the same time
-        run = execute if self.settings.micro[at] > 1 else run_single
+        run = execute if self.settings.micro > 1 else run_single
         batches, threads = self.batches(at, steps), self.settings.threads
-        found = run(self.schedule(at), pair, batches, threads=threads)
+        found = run(self.schedule(), pair, batches, threads=threads)
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}
         renamed = (i._replace(resource=names[i.resource]) for i in found.intervals)
         return Timeline.of(renamed, names.values(), found.clock)
 
-    def schedule(self, at: int) -> Schedule:
+    def schedule(self) -> Schedule:
         """Return an iteration of a device and its tail; one that has all units is alone."""
-        cut, micro = self.settings.cuts[at], self.settings.micro[at]
+        cut, micro = self.settings.cut, self.settings.micro
         alone = cut == self.settings.units
         return one_f_one_b(1, micro) if alone else split(micro, returns=cut > 0)
 
@@ -135,7 +135,7 @@ class Pairs:
         """Yield what stage 0 takes: a step's micro-batches."""
         for step in steps:
             next(self.ticks, None)
-            yield list(self.streams[at].step(step, self.settings.micro[at]))
+            yield list(self.streams[at].step(step, self.settings.micro))
 
     def average(
         self, states: Mapping[int, Mapping[str, Tensor]], sizes: Mapping[int, Sequence[int]]

@@ -89,14 +89,15 @@ def candidates(
 def choice(
     settings: Settings, streams: Sequence[Stream], profiles: Sequence[Sequence[Unit]]
 ) -> dict[str, Any]:
-    """Return the best cuts and micro-batches by the profiles of the server and all devices."""
-    server, *devices = profiles
+    """Return the cut and micro-batches at which the slowest device is fastest, by profiles."""
+    (server, *devices), seconds = profiles, list[dict[tuple[int, int], float]]()
     link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
-    best = [
-        candidates(device, server, link, Workload.of(settings, stream))[0]
-        for device, stream in zip(devices, streams, strict=True)
-    ]
-    return {"cuts": [each.cut for each in best], "micro": [each.micro for each in best]}
+    for device, stream in zip(devices, streams, strict=True):
+        found = candidates(device, server, link, Workload.of(settings, stream))
+        seconds.append({(each.cut, each.micro): each.epoch_s for each in found})
+    all_can = set(seconds[0]).intersection(*seconds)
+    cut, micro = min(all_can, key=lambda one: (max(own[one] for own in seconds), one))
+    return {"cuts": [cut], "micro": micro}
 
 
 def times_at(

@@ -128,7 +128,7 @@ def run(config: Config, index: int | None, fit: Callable[..., Record], **options
             workers=config.devices,
             optimizer=SGD,
             batch_size=config.batch,
-            micro=config.micro[0],
+            micro=config.micro,
             checkpoint=folder / "server.pt",
             events=str(folder / "events.csv"),
             **options,

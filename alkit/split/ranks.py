@@ -116,8 +116,9 @@ class RankPairs(Pairs):
         self.average({at: found[at]["state"] for at in steps}, sizes)
         times = start_s, time.perf_counter()
         losses, right = ({at: found[at][key] for at in steps} for key in ("losses", "right"))
-        for cut, channel in zip(self.settings.cuts, self.channels, strict=True):
-            head = {key: own for key, own in self.state.items() if int(key.split(".")[0]) < cut}
+        cut, state = self.settings.cut, self.state.items()
+        head = {key: own for key, own in state if int(key.split(".")[0]) < cut}
+        for channel in self.channels:
             channel.tell((head, losses, right))
         for channel in self.channels:
             channel.sender.settle()
@@ -171,7 +172,7 @@ class RankPairs(Pairs):
         half = pair[channel.serves]
         half.load(self.state)
         half.begin(steps.start)
-        run = _Side(self.schedule(at), pair, channel)
+        run = _Side(self.schedule(), pair, channel)
         # a link before a half, because it takes no time
         run.here(self.batches(at, steps), self.settings.threads, lambda ready: ready - 1)
         run.close()

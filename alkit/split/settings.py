@@ -46,7 +46,7 @@ CHOICES = {
     "norm": ("batch", "group"),
 }
 # the least of each number, where it isn't 0
-LEAST = dict.fromkeys(("devices", "epochs", "batch", "threads", "least", "port"), 1.0)
+LEAST = dict.fromkeys(("devices", "micro", "epochs", "batch", "threads", "least", "port"), 1.0)
 LEAST |= {"aggregate_every": -1.0, "seed": -math.inf}
 
 
@@ -57,9 +57,8 @@ class Settings:
     Attributes:
         method: of `METHODS`.
         devices: among which the samples are dealt; `alkit.fit` calls them workers.
-        cuts: units on a device, one number for all of them or one each; -1: all units; without
-            any: one unit, where the method leaves a choice.
-        micro: micro-batches of an iteration, likewise.
+        cuts: [units on a device]; -1: all units; default one, where the method leaves a choice.
+        micro: micro-batches of an iteration.
         epochs, batch: as a device counts them: samples are its own.
         aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
         lr: of both sides.
@@ -79,7 +78,7 @@ class Settings:
     method: str = "pipelearn"
     devices: int = 2
     cuts: tuple[int, ...] = ()
-    micro: tuple[int, ...] = (1,)
+    micro: int = 1
     epochs: int = 1
     batch: int = 100
     aggregate_every: int = -1
@@ -99,9 +98,10 @@ class Settings:
     def __post_init__(self) -> None:
         for each in fields(self):
             self._check(each.name, each.type)
-        self._spread("cuts", ALL)
-        self._spread("micro", 1)
-        if not self.rules.pipelined and max(self.micro) > 1:
+        cuts = (self.cuts,) if isinstance(self.cuts, int) else tuple(self.cuts)
+        if len(cuts) > 1 or min(cuts, default=0) < ALL:
+            raise ValueError(f"cuts is {list(cuts)}: give one number, at least {ALL}")
+        if not self.rules.pipelined and self.micro > 1:
             raise ValueError(f"{self.method} has one micro-batch: several are for pipelearn")
         if self.profile and not (self.rules.pipelined and self.uplink_mbit and self.downlink_mbit):
             raise ValueError(
@@ -110,13 +110,17 @@ class Settings:
             )
         if self.units:
             allowed = self.rules.cuts(self.units)
-            cuts = self.cuts or (allowed[min(1, len(allowed) - 1)],) * self.devices
-            self._set("cuts", tuple(self.units if cut == ALL else cut for cut in cuts))
-            if bad := [cut for cut in self.cuts if cut not in allowed]:
+            [cut] = cuts or [allowed[min(1, len(allowed) - 1)]]
+            cuts = (self.units if cut == ALL else cut,)
+            if cuts[0] not in allowed:
                 said = f"{allowed[0]} to {allowed[-1]}" if len(allowed) > 1 else f"{allowed[0]}"
-                raise ValueError(
-                    f"cut {bad[0]} of {self.units} units: give {said} for {self.method}"
-                )
+                raise ValueError(f"cut {cut} of {self.units} units: give {said} for {self.method}")
+        self._set("cuts", cuts)
+
+    @property
+    def cut(self) -> int:
+        """How many units are on a device."""
+        return self.cuts[0]
 
     @property
     def rules(self) -> Method:
@@ -143,19 +147,6 @@ class Settings:
         least = LEAST.get(name, 0.0)
         if wanted in (int, float) and not least <= value < math.inf:
             raise ValueError(f"{name} is {value}: it must be at least {least:g}, and finite")
-
-    def _spread(self, name: str, least: int) -> None:
-        """Have a value a device; a single one is for all."""
-        value = getattr(self, name)
-        values = (value,) if isinstance(value, int) else tuple(value)
-        if len(values) not in (0, 1, self.devices):
-            raise ValueError(
-                f"{name} is {list(values)} for {self.devices} devices: a network is split once,"
-                " give one number, or one a device"
-            )
-        if min(values, default=least) < least:
-            raise ValueError(f"{name} is {list(values)}: each must be at least {least}")
-        self._set(name, values * self.devices if len(values) == 1 else values)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,11 +38,11 @@ def test_the_profiler_chooses_for_every_device_and_a_run_that_goes_on_keeps_it(t
     chosen = fit(**own).details.settings
     # on such a link the pixels of an epoch are less than the weights up and down, and what was
     # measured on this machine, busy or not, is nothing beside either
-    assert chosen.cuts == (0, 0)
+    assert chosen.cuts == (0,)
     other = {"uplink_mbit": 1e6, "downlink_mbit": 1e6}
     with pytest.raises(RankFailed, match="uplink_mbit is"):
         fit(**own | other)
-    assert fit(**own, epochs=2).details.settings.cuts == (0, 0)
+    assert fit(**own, epochs=2).details.settings.cuts == (0,)
 
 
 @pytest.mark.parametrize(

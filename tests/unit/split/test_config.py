@@ -36,13 +36,13 @@ def written(folder, text, name="run.toml"):
 def test_the_published_file(tmp_path):
     config = read(written(tmp_path, PUBLISHED, "config.json"))
     assert (config.devices, config.data) == (4, "cifar10")
-    assert (config.cuts, config.micro) == ((1,) * 4, (1,) * 4)
+    assert (config.cuts, config.micro) == ((1,), 1)
     assert (config.uplink_mbit, config.downlink_mbit, config.test_size) == (10.0, 25.0, 10_000)
 
 
 def test_values_of_our_own_keys_and_of_the_command(tmp_path):
     config = read(written(tmp_path, TOML))
-    assert config.cuts == (3, 3)
+    assert config.cuts == (3,)
     assert config.lr == 1.0
     assert isinstance(config.lr, float)
     assert read(written(tmp_path, TOML), folder="elsewhere").folder == "elsewhere"
@@ -61,7 +61,8 @@ def test_values_of_our_own_keys_and_of_the_command(tmp_path):
         ("devices = 0", "at least 1"),
         ("port = 0", "at least 1"),
         ("units = 3", "no key of a file"),
-        ("cut = -2", "each must be at least -1"),
+        ("cut = -2", "give one number, at least -1"),
+        ("cut = [1, 2]", "give one number"),
         ("cut = 1\nlayer_num_on_client = 2", "set twice"),
         ("= 3", "run.toml"),
         ("lr = -0.1", "lr is -0.1: it must be at least 0, and finite"),
@@ -85,8 +86,8 @@ def test_bad_files(tmp_path, text, words):
 
 def test_the_published_class_defaults_and_what_differs_here_is_said(tmp_path, caplog):
     config = read(written(tmp_path, CLASS_DEFAULTS, "config.json"))
-    assert (config.cuts, config.profile, config.aggregate_every) == ((-1,) * 4, 0, -1)
-    assert (config.threads, config.micro) == (1, (1,) * 4)
+    assert (config.cuts, config.profile, config.aggregate_every) == ((-1,), 0, -1)
+    assert (config.threads, config.micro) == (1, 1)
     assert config.data_size == 2500  # of each device
     said = " ".join(caplog.messages)
     assert "async_comm = False: here sending and computing always overlap" in said

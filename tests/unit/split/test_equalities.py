@@ -85,12 +85,6 @@ def test_cuts_change_nothing(norm, micro):
     assert all(same_bits(records[0], other) for other in records[1:])
 
 
-def test_devices_may_have_cuts_of_their_own():
-    one = trained([20, 13, 16], cut=2, micro=4, dropout=0.3)
-    mixed = trained([20, 13, 16], cut=[1, 4, 3], micro=4, dropout=0.3)
-    assert same_bits(one, mixed)
-
-
 @pytest.mark.parametrize("every", [1, 2, 5, 0, 100])
 def test_averaging_every_so_many_steps(every):
     """20 and 12 samples are 3 and 2 steps an epoch: 6 and 4 in all."""
