@@ -44,12 +44,9 @@ class Half:
         units: the half trains them in place.
         first: number of the first of them in the network, which seeds their randomness.
         stage: 0 takes batches, 1 what stage 0 hands on.
-        is_last: it has the network's end, and the loss.
-        seed: of dropout: a function of (seed, unit, device, step, micro).
+        is_last: it has the network's end, and the loss; and of the batches since `begin` mean
+            `losses`, and how many samples were `right`.
         device: number of the device whose data passes through.
-
-    Attributes:
-        losses, right: of the batches since `begin`: mean losses, and samples classified correctly.
     """
 
     def __init__(
@@ -121,10 +118,8 @@ class Half:
         """Step with what has added up."""
         step = self.step + batch
         if self.is_last and not math.isfinite(self.losses[batch]):
-            raise FloatingPointError(
-                f"the loss of device {self.number} in step {step} is not finite: the training has"
-                " diverged, lower lr"
-            )
+            said = f"the loss of device {self.number} in step {step} is not finite"
+            raise FloatingPointError(f"{said}: the training has diverged, lower lr")
         if step == 0:
             check_reached([*[nn.Identity()] * self.first, *self.units.values()])
         for name, before in self.loose.items():

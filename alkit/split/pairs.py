@@ -31,12 +31,7 @@ class Round(NamedTuple):
 
 
 class Pairs:
-    """All pairs of heads and tails.
-
-    Args:
-        units: the whole network, which stays as it is.
-        streams: of each device.
-        places: where heads and tails train; default where the units are.
+    """All pairs of heads and tails, of units which stay as they are; `places` are where they train.
 
     Attributes:
         state: of the whole network, after the last round.
@@ -144,9 +139,8 @@ class Pairs:
         mean = average(list(states.values()), [sum(sizes[at]) for at in states])
         for name, own in mean.items():
             if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite
-                raise FloatingPointError(
-                    f"{name} is not finite: the training has diverged, lower lr"
-                )
+                said = f"{name} is not finite: the training has diverged, lower lr"
+                raise FloatingPointError(said)
         self.state = mean
 
 

@@ -23,23 +23,14 @@ MOST = 100  # micro-batches
 
 
 class Workload(NamedTuple):
-    """What is to be trained.
-
-    Attributes:
-        batch, samples: of the device.
-        input_bytes: a sample.
-        averages: an epoch.
-        least: samples that a micro-batch must have.
-        contention: how many times as long the server takes because it serves several devices:
-            devices over cores if that is more than 1.
-    """
+    """What a device is to train."""
 
     batch: int
     samples: int
-    input_bytes: float
-    averages: float = 1.0
-    least: int = 1
-    contention: float = 1.0
+    input_bytes: float  # a sample
+    averages: float = 1.0  # an epoch
+    least: int = 1  # samples that a micro-batch must have
+    contention: float = 1.0  # how many times as long the server takes as if it served this one
 
     @staticmethod
     def of(settings: Settings, stream: Stream) -> "Workload":

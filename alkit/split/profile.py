@@ -24,20 +24,13 @@ sendable(Line)
 
 @sendable
 class Unit(NamedTuple):
-    """One unit on one machine.
-
-    Attributes:
-        forward, backward: seconds of n samples.
-        update_s: seconds of an optimiser step.
-        output_bytes: a sample.
-        parameter_bytes: of weights and buffers.
-    """
+    """One unit on one machine: seconds of n samples, and of an optimiser step."""
 
     forward: Line
     backward: Line
     update_s: float
-    output_bytes: float
-    parameter_bytes: int
+    output_bytes: float  # a sample
+    parameter_bytes: int  # of weights and buffers
 
     def scaled(self, factor: float) -> "Unit":
         """Return it on a machine that takes `factor` times as long for everything."""
@@ -76,12 +69,7 @@ def measure(
     repeats: int = 5,
     threads: int = 1,
 ) -> list[Unit]:
-    """Time the units where they are, on a copy: nothing is trained.
-
-    Args:
-        x, y: a batch.
-        repeats: timed ones of each size; the median counts.
-    """
+    """Time a copy of the units on a batch, where they are; medians of `repeats` of each size."""
     x, y = place((x, y), nn.ModuleList(units))
     sizes = sorted({max(2, len(y) // 10), max(2, len(y) // 2), len(y)})  # of micro-batches
     timed = partial(

@@ -15,15 +15,10 @@ from alkit.split.networks import NETWORKS
 
 
 class Method(NamedTuple):
-    """What one published system allows.
+    """What one published system allows."""
 
-    Attributes:
-        cut: units on the device: "none" of them, "all", or "any" number.
-        pipelined: an iteration may have several micro-batches.
-    """
-
-    cut: Literal["none", "any", "all"] = "any"
-    pipelined: bool = False
+    cut: Literal["none", "any", "all"] = "any"  # number of units on the device
+    pipelined: bool = False  # an iteration may have several micro-batches
 
     def cuts(self, units: int) -> range:
         """Return the numbers of units that a device may have, of so many."""

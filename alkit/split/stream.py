@@ -45,21 +45,10 @@ def deal(samples: int, devices: int, size: int = 0, *, seed: int = 1994) -> list
 
 
 class Stream:
-    """The batches of one device.
-
-    Args:
-        x, y: its samples (N, ...) and labels (N).
-        device: its number.
-        part: of which they are, where images of bytes become its floats.
-    """
+    """The batches of one device, by its number; images of bytes become floats as in `part`."""
 
     def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        settings: Settings,
-        device: int,
-        part: Part | None = None,
+        self, x: Tensor, y: Tensor, settings: Settings, device: int, part: Part | None = None
     ) -> None:
         if len(x) < settings.least:
             raise ValueError(f"device {device} has {len(x)} samples: give {settings.least} or more")

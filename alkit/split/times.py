@@ -39,20 +39,13 @@ class Line(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The lines of one cut.
+    """The lines of one cut, and the seconds of an optimiser step on each side."""
 
-    Attributes:
-        forward, backward: of the head, on the device.
-        up, down: of activations and labels, and of their gradients.
-        server: forward and backward of the tail.
-        update, server_update: seconds of an optimiser step on each side.
-    """
-
-    forward: Line
-    up: Line
-    server: Line
-    down: Line
-    backward: Line
+    forward: Line  # of the head, on the device
+    up: Line  # activations and labels
+    server: Line  # forward and backward of the tail
+    down: Line  # gradients
+    backward: Line  # of the head
     update: float = 0.0
     server_update: float = 0.0
 

@@ -37,26 +37,15 @@ class Whole(nn.Sequential):
 
 @dataclass(frozen=True, repr=False)
 class Details(Brief):
-    """What split learning leaves beside the record.
+    """What split learning leaves beside the record."""
 
-    Attributes:
-        settings: as they held, cuts and micro-batches included.
-        rounds: what each gave, in all of the run.
-        losses: of each device, in the order of its steps.
-    """
-
-    settings: Settings
-    rounds: tuple[Round, ...]
-    losses: dict[int, Tensor]
+    settings: Settings  # as they held, cuts and micro-batches included
+    rounds: tuple[Round, ...]  # what each gave, in all of the run
+    losses: dict[int, Tensor]  # of each device, in the order of its steps
 
 
 class Trainer(trainer.Trainer):
-    """Rounds, for the loop.
-
-    Args:
-        model: the whole network, which has the average after each round; the pairs have copies.
-        group: the ranks that run this; the first one measures for all.
-    """
+    """Rounds, for the loop; `model` has the average after each, and the pairs have copies."""
 
     loss = staticmethod(F.cross_entropy)
 
