@@ -25,12 +25,10 @@ from alkit.engine.messages import sendable
 class Codes(NamedTuple):
     """The codes of all classes, and which class each sample is of.
 
-    Attributes:
-        rows: float (C, K), one code a class.
-        index: int64 (B,), the row of each sample; of soft labels float (B, C), its share of each.
+    The index is int64 (B,), the row of each sample; of soft labels float (B, C), its share of each.
     """
 
-    rows: Tensor
+    rows: Tensor  # float (C, K), one code a class
     index: Tensor  # type: ignore[assignment]  # tuples have a method of that name
 
     def of(self, rows: Tensor) -> Tensor:

@@ -31,9 +31,7 @@ _STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
 class Epoch:
     """One epoch's stages, and what they write down.
 
-    Attributes:
-        stages: one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
-        batches, samples: counted as they are fed.
+    There is one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
     """
 
     def __init__(self, model: ALModel | BPModel, seed: int = 0, compile: Compile = False) -> None:

@@ -29,11 +29,7 @@ class Pass(NamedTuple):
 
 
 class Block(nn.Module):
-    """Torch's modules in the order of the forward map, each as the `Piece` that has its inverse.
-
-    Args:
-        where: for messages.
-    """
+    """Torch's modules in the order of the forward map, each as the `Piece` that has its inverse."""
 
     def __init__(
         self, *modules: nn.Module, switches: Switches = PUBLISHED, where: str = "this block"
@@ -56,12 +52,7 @@ class Block(nn.Module):
         return Pass(x, *self(x))
 
     def feedback(self, y: Tensor, notes: Notes, last: int = 0) -> Tensor:
-        """Return G(y), in the space of the input.
-
-        Args:
-            notes: of the forward pass that is inverted.
-            last: the piece to end with.
-        """
+        """Return G(y), in the space of the input, by a forward pass's notes; piece `last` ends."""
         for at in reversed(range(last, len(self.pieces))):
             y = self.pieces[at].feedback(y, notes[at])
         return y

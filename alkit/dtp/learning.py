@@ -110,12 +110,7 @@ class BlockFeedback:
     Forward weights and activations stand still meanwhile. The optimisers' momentum goes on from
     batch to batch.
 
-    Args:
-        seed: of the noise.
-    Attributes:
-        loops: numbers of the blocks whose feedback learns.
-        iterations, sigma, feedback_lr: of each of them.
-        optimizers: of each of them.
+    `loops` are the blocks whose feedback learns, each with its iterations, sigma, rate, optimiser.
     """
 
     def __init__(self, net: Net, settings: Settings, method: str = "dtp", seed: int = 0) -> None:
@@ -134,12 +129,7 @@ class BlockFeedback:
         return self.net.blocks[n].feedback_parameters()
 
     def learn(self, n: int, passed: Pass, step: int) -> Tensor:
-        """Run block n's loop on one batch, and return the loss of each iteration, (K_n,).
-
-        Args:
-            passed: of the block, on this batch.
-            step: number of the batch, which the noise depends on.
-        """
+        """Run block n's loop on batch number `step`; return the loss of each iteration, (K_n,)."""
         noise, clean = noise_for(self.seed, step, n), self.clean(n, passed)
         found = [self._step(n, clean, noise) for _ in range(self.iterations[n])]
         losses = torch.stack(found) if found else torch.zeros(0)

@@ -20,14 +20,7 @@ from alkit.engine.steps import LossLog
 
 
 class TargetStage:
-    """Block `n` of a network.
-
-    Args:
-        factory: of the forward weights' optimiser.
-    Attributes:
-        optimizers: by name, of the forward weights and of the feedback, where these learn.
-        learned: the losses of each batch's loop, a row (K,).
-    """
+    """Block `n` of a network; `learned` are the losses of each batch's loop, a row (K,)."""
 
     def __init__(
         self, net: Net, n: int, feedback: BlockFeedback, factory: Factory, lr: float

@@ -34,22 +34,13 @@ ALIGNED = 64  # bytes
 
 
 class Cache:
-    """Outputs of a network's frozen layers.
-
-    Args:
-        x: the inputs of all samples.
-        world: its first rank makes the files.
-        wanted: whether outputs are stored.
-
-    Attributes:
-        counts: samples by where they came from: hits, advanced, misses.
-    """
+    """Outputs of a network's frozen layers for inputs x of all samples, stored if `wanted`."""
 
     def __init__(self, network: Network, x: Any, world: Group, *, wanted: bool) -> None:
         self.network, self.x, self.world, self.wanted = network, x, world, wanted
         self.now: _Store | None = None
         self.before: _Store | None = None
-        self.counts = Counter(hits=0, advanced=0, misses=0)
+        self.counts = Counter(hits=0, advanced=0, misses=0)  # samples by where they came from
 
     def follow(self) -> None:
         """Begin a store where other layers are frozen than before; every rank calls it.
@@ -113,12 +104,7 @@ class Cache:
 
 
 class _Store:
-    """Records of samples in a file.
-
-    Args:
-        first: the first unit that they are inputs of.
-        like: what the units before it make of one sample.
-    """
+    """Records of samples in a file: inputs of unit `first`, each `like` this one."""
 
     def __init__(self, path: str, first: int, like: Any, samples: int) -> None:
         self.first, self.like, self.records = first, like, list[Tensor]()

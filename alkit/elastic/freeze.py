@@ -22,20 +22,15 @@ GUARD = 1e-9  # ceil(4.0000000001) is to be 4
 class Observation:
     """What a rule knows.
 
-    Attributes:
-        layers: of the network.
-        frozen: of them, so far.
-        evaluation: T, 1 at the first.
-        norms: a row an evaluation, a gradient norm a layer; frozen layers have 0, and those of
-            which nothing learns -1. The last row is of the steps since the last evaluation.
-        progress: share of all epochs that is done, 0 to 1.
+    Norms are a row an evaluation, a gradient norm a layer; frozen layers have 0, and those of which
+    nothing learns -1. The last row is of the steps since the last evaluation.
     """
 
-    layers: int
-    frozen: int
-    evaluation: int
+    layers: int  # of the network
+    frozen: int  # of them, so far
+    evaluation: int  # T, 1 at the first
     norms: tuple[tuple[float, ...], ...] = ()
-    progress: float = 0.0
+    progress: float = 0.0  # share of all epochs that is done
 
 
 Policy = Callable[[Observation], int]

@@ -28,23 +28,14 @@ Partitioner = Callable[[Sequence[float], int], list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """A layout.
+    """Which units run where."""
 
-    Attributes:
-        frozen: layers.
-        counts: units of each stage.
-        start: the first unit in the pipeline; those before it run in front of it.
-        replicas: pipelines side by side.
-        micro: micro-batches per replica's batch.
-        batch: samples of a step, of all replicas.
-    """
-
-    frozen: int
-    counts: tuple[int, ...]
-    start: int
-    replicas: int
-    micro: int
-    batch: int
+    frozen: int  # layers
+    counts: tuple[int, ...]  # units of each stage
+    start: int  # the first unit in the pipeline; those before it run in front of it
+    replicas: int  # pipelines side by side
+    micro: int  # micro-batches per replica's batch
+    batch: int  # samples of a step, of all replicas
 
     @property
     def stages(self) -> int:
@@ -79,9 +70,7 @@ def compress(
 ) -> int:
     """Return the number of stages after halving as often as the largest stage fits into `budget`.
 
-    Args:
-        sizes: of the active units.
-        budget: what a device holds; as published, the largest stage before anything was frozen.
+    As published that is the size of the largest stage before anything was frozen.
     """
     while stages >= 2:
         if max(loads(sizes, partition(sizes, stages // 2))) > budget * (1 + 1e-12):
@@ -92,23 +81,14 @@ def compress(
 
 @dataclass
 class Planner:
-    """Makes the layouts of a run.
-
-    Attributes:
-        settings: stages, micro-batches and switches.
-        sizes: of all units, in any unit of measure: parameters, or seconds.
-        devices: in all.
-        batch: samples of a step at first.
-        units_a_layer: after an embedding.
-        partition: how units are cut into stages.
-    """
+    """Makes the layouts of a run."""
 
     settings: Settings
-    sizes: Sequence[float]
+    sizes: Sequence[float]  # of all units, in any unit of measure: parameters, or seconds
     devices: int
-    batch: int
-    units_a_layer: int = 2
-    partition: Partitioner = minmax
+    batch: int  # samples of a step at first
+    units_a_layer: int = 2  # after an embedding
+    partition: Partitioner = minmax  # how units are cut into stages
 
     def __post_init__(self) -> None:
         self.stages = stages = self.settings.stages or self.devices
@@ -121,11 +101,7 @@ class Planner:
         self.budget = self.settings.budget or max(loads(self.sizes, self.first_counts))
 
     def at(self, frozen: int, before: Layout | None = None) -> Layout:
-        """Return the layout with so many frozen layers.
-
-        Args:
-            before: the layout that runs now; the number of stages never grows.
-        """
+        """Return the layout with so many frozen layers; it has no more stages than `before`."""
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
         if not self.settings.pipe or not frozen:

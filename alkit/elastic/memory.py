@@ -50,12 +50,7 @@ class Held:
 
 
 class Budget:
-    """What a rank holds, calculated from shapes, and how much it may.
-
-    Args:
-        make: makes the optimiser of named parameters.
-        most: bytes; None for any.
-    """
+    """What a rank holds, calculated from shapes, and how many bytes it may."""
 
     def __init__(self, network: Network, make: Callable[..., Any], most: int | None = None) -> None:
         self.network, self.make, self.most = network, make, most

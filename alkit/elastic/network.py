@@ -147,11 +147,7 @@ class Network(nn.Module):
         return Planner(settings, self.sizes(), devices, batch, self.units_a_layer)
 
     def run(self, x: Any, low: int, high: int, key: tuple[int, ...] | None = None) -> Any:
-        """Return the output of the units low .. high - 1.
-
-        Args:
-            key: of their noise, whatever draws it.
-        """
+        """Return the output of the units low .. high - 1, whose noise is of `key`."""
         for number in range(low, high):
             unit = self.units[number]
             drawn = key is not None and unit.training
