@@ -82,7 +82,7 @@ class Budget:
             raise ValueError(
                 f"stage {stage} of {layout.stages} needs {found.total:,} bytes with"
                 f" {layout.frozen} frozen layers ({found}) and memory_budget is {self.most:,}: give"
-                " more stages, a smaller batch, more micro-batches or a larger budget"
+                " more stages, a smaller batch or more micro-batches"
             )
 
     def _moments_of(self, shape: torch.Size, dtype: torch.dtype) -> int:

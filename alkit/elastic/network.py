@@ -75,8 +75,7 @@ class Network(nn.Module):
         """Make one of any list of blocks, or of a network that `alkit.blocks` cuts.
 
         The first block is the embedding and the last one the tail; those between freeze one by one.
-        A block without parameters has nothing to freeze and joins the one before. With fewer than
-        three blocks there is nothing to freeze.
+        A block without parameters joins the one before.
         """
         groups = joined(blocks)
         units = [each[0] if len(each) == 1 else nn.Sequential(*each) for each in groups]
@@ -111,16 +110,10 @@ class Network(nn.Module):
         check_untied(kinds, [self.units[:most], self.units[most:]])
 
     def freeze(self, frozen: int) -> None:
-        """Freeze this many layers; none is thawed.
-
-        Raises:
-            ValueError: fewer than are frozen, or more than there are.
-        """
-        if not self.frozen <= frozen <= self.layers:
-            raise ValueError(
-                f"{frozen} of {self.layers} layers to freeze, and {self.frozen} are: freezing goes"
-                " one way"
-            )
+        """Freeze this many layers; none is thawed."""
+        if not self.frozen <= frozen <= (most := self.layers):
+            said = f"{frozen} of {most} layers to freeze, and {self.frozen} are"
+            raise ValueError(f"{said}: freezing goes one way")
         self.frozen = frozen
         for parameter in self.units[: self.first()].parameters():
             parameter.requires_grad_(False)

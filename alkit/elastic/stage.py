@@ -51,24 +51,19 @@ def average(parameters: Sequence[Tensor], mean: Callable[[Tensor], Tensor]) -> N
 class Replica:
     """What the stages of a replica have in common during an epoch, and what they find.
 
-    Attributes:
-        micro: micro-batches of a batch.
-        first_step: number of the epoch's first step in the run.
-        losses: a scalar a step.
-        squares: for each layer, the sum over the epoch's steps of its gradient's squared norm,
-            before clipping; of the own units only. The last number is of what is no layer.
-        ledger, gradients: of the first step, what autograd kept and the bytes of all gradients.
+    `squares` are, a layer, the sum over the epoch's steps of its gradient's squared norm, before
+    clipping; of the own units only. The last number is of what is no layer.
     """
 
     units: Units
     settings: Settings
     budget: Budget
     layout: Layout
-    micro: int
+    micro: int  # micro-batches of a batch
     epoch: int
-    first_step: int
-    losses: list[Tensor] = field(default_factory=list)
-    gradients: int = 0
+    first_step: int  # number of the epoch's first step in the run
+    losses: list[Tensor] = field(default_factory=list)  # a scalar a step
+    gradients: int = 0  # bytes, in the first step
 
     def __post_init__(self) -> None:
         self.network, self.world = self.units.network, self.units.world

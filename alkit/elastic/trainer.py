@@ -39,15 +39,12 @@ OF_LAYOUT = ("frozen", "stages", "replicas", "micro", "batch")  # columns of the
 class Details(Brief):
     """What elastic training leaves beside the record, the same on all ranks.
 
-    Attributes:
-        layouts: of every epoch.
-        beginnings: the first steps of every epoch's timeline, of this call.
-        held: a row an epoch and rank, bytes by part, see `alkit.elastic.memory`; counted in the
-            epoch's first step. Without ranks one process holds it all.
+    `held` has a row an epoch and rank: bytes by part, see `alkit.elastic.memory`, counted in the
+    epoch's first step. Without ranks one process holds it all.
     """
 
-    layouts: list[Layout]
-    beginnings: list[Timeline]
+    layouts: list[Layout]  # of every epoch
+    beginnings: list[Timeline]  # the first steps of every epoch's timeline, of this call
     held: pd.DataFrame
 
 
@@ -84,8 +81,7 @@ class Trainer(trainer.Trainer):
     def batches(self, plan: Plan, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
         """Yield the rows of each step's batch, of the layout that there is when it is asked for.
 
-        The last one is smaller, or left out; one that has no sample for every replica joins the
-        batch before it.
+        A last one that has no sample for every replica joins the batch before it.
         """
         left, layout = order(len(train), plan.seed, epoch), self.layouts[-1]
         while len(left) >= (layout.batch if self.drop_last else 1):

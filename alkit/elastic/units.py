@@ -42,17 +42,12 @@ class World(Group):
 
 
 class Units:
-    """The units of a network and their moments, as this rank holds them.
-
-    Attributes:
-        layout: the one that runs; before the first one every rank has all units.
-        whole: whether this rank has all weights; moments are of what it trains.
-    """
+    """The units of a network and their moments, as this rank holds them."""
 
     def __init__(self, network: Network, optimizer: torch.optim.Optimizer, world: World) -> None:
         self.network, self.optimizer, self.world = network, optimizer, world
-        self.layout: Layout | None = None
-        self.whole = True
+        self.layout: Layout | None = None  # before the first one every rank has all units
+        self.whole = True  # does this rank have all weights; moments are of what it trains
 
     def own(self, layout: Layout | None, rank: int) -> set[int]:
         """Return the numbers of the units that a rank holds by a layout."""
