@@ -39,8 +39,7 @@ Policy = Callable[[Observation], int]
 def cap(layers: int, alpha: float, evaluation: int) -> int:
     """Return the most layers that may be frozen: ceil(L (1 - (1 - alpha)^T)).
 
-    The closed form of u(T) = u(T - 1) + alpha (L - u(T - 1)); rounding inside the recurrence would
-    give another, faster sequence.
+    The closed form of u(T) = u(T - 1) + alpha (L - u(T - 1)), which would round to a faster one.
     """
     return math.ceil(layers * (1 - (1 - alpha) ** evaluation) - GUARD)
 
@@ -55,8 +54,7 @@ def gradnorm(seen: Observation, alpha: float) -> int:
     """Freeze up to the active layer with the smallest gradient norm, or to the cap if it is less.
 
     The paper's rule: L_f(T) = min(L_f(T-1) + alpha (L - L_f(T-1)), the calmest active layer).
-    Layers are counted, so an argmin at the lowest active layer freezes it. Where the cap is the
-    less at every evaluation, it is the schedule.
+    Layers are counted, so an argmin at the lowest active layer freezes it.
     """
     active = np.asarray(seen.norms[-1][seen.frozen :] if seen.norms else ())
     if not len(active):

@@ -93,10 +93,8 @@ class Planner:
     def __post_init__(self) -> None:
         self.stages = stages = self.settings.stages or self.devices
         if stages < 1 or stages & (stages - 1) or self.devices % stages:
-            raise ValueError(
-                f"stages is {stages} and there are {self.devices} devices: give a power of two"
-                " that divides them, so that it can be halved"
-            )
+            said = f"stages is {stages} and there are {self.devices} devices"
+            raise ValueError(f"{said}: give a power of two that divides them, to be halved")
         self.first_counts = self.partition(self.sizes, stages)
         self.budget = self.settings.budget or max(loads(self.sizes, self.first_counts))
 
@@ -113,10 +111,9 @@ class Planner:
 
     def _with(self, frozen: int, counts: Sequence[int], start: int) -> Layout:
         stages = len(counts)
-        replicas = self.devices // (stages if self.settings.dp else self.stages)
-        batch = self.batch
-        if self.settings.growing:
-            batch = self.batch * replicas // (self.devices // self.stages)
+        at_first = self.devices // self.stages
+        replicas = self.devices // stages if self.settings.dp else at_first
+        batch = self.batch * (replicas if self.settings.growing else at_first) // at_first
         if batch < replicas:
             raise ValueError(f"a batch of {batch} is too small for {replicas} replicas: give more")
         micro = self.settings.micro or (1 if self.devices == 1 else table_micro(stages))

@@ -30,8 +30,7 @@ class Network(nn.Module):
     """Units in a row and a loss.
 
     Args:
-        units: an embedding, the layers' units, then the tail; each takes what the one before
-            returns.
+        units: an embedding, the layers' units, then the tail; each takes the one before's output.
         layers: how many.
         loss: of (output, y), a mean over the samples.
         seed: noise is a function of it, the step, the micro-batch and the unit.
@@ -102,8 +101,8 @@ class Network(nn.Module):
         """Raise a ValueError if nothing can freeze, or if it would take along what never does."""
         if not self.layers:
             raise ValueError(
-                f"freeze is given, and of {len(self.units)} blocks with parameters none lies"
-                " between the first and the last, which are not frozen: give three or more"
+                f"freeze is given, and of {len(self.units)} blocks none lies between the first and"
+                " the last, which are not frozen: give three or more that have parameters"
             )
         most = self.first(self.layers)
         kinds = "what may freeze (0) and what never does (1):"

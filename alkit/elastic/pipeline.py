@@ -70,10 +70,7 @@ def run_epoch(
 def _batches(
     replica: Replica, steps: Sequence[Tensor], cache: Cache, y: Tensor
 ) -> Iterator[tuple[SimpleNamespace, list[Any]]]:
-    """Yield (inputs, labels of every micro-batch and what each weighs).
-
-    Inputs are wrapped, for all that each process has is labels.
-    """
+    """Yield inputs, wrapped as not every process has some; labels and weights of micro-batches."""
     for step in steps:
         (rows, labels), x = _own_parts(replica, step, y), None
         if replica.world.stage == 0:

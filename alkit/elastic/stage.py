@@ -73,11 +73,9 @@ class Replica:
     def check_finite(self, what: str, value: float, batch: int) -> None:
         """Raise a FloatingPointError that names epoch, step and rate, if a number is not finite."""
         if not math.isfinite(value):
-            rate = self.units.optimizer.param_groups[0]["lr"]
-            raise FloatingPointError(
-                f"the {what} is {value} in epoch {self.epoch}, at step {self.first_step + batch};"
-                f" the learning rate is {rate:.3g}: lower it"
-            )
+            rate, step = self.units.optimizer.param_groups[0]["lr"], self.first_step + batch
+            said = f"the {what} is {value} in epoch {self.epoch}, at step {step}"
+            raise FloatingPointError(f"{said}; the learning rate is {rate:.3g}: lower it")
 
 
 class UnitStage:
