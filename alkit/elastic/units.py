@@ -66,10 +66,7 @@ class Units:
             self._forget(unit)
 
     def move(self, layout: Layout) -> None:
-        """Hold what a layout says, and let go of the others; every rank calls it.
-
-        Weights and moments come from the first rank that holds a unit, bit for bit.
-        """
+        """Hold what a layout says, from the first rank that has it; every rank calls it."""
         for number, holders in self._holders() if layout != self.layout else ():
             wanted = [r for r in range(self.world.ranks) if number in self.own(layout, r)]
             self._send(number, holders, wanted, moments=True)
