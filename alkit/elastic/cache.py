@@ -43,7 +43,7 @@ class Cache:
         self.counts = Counter(hits=0, advanced=0, misses=0)  # samples by where they came from
 
     def follow(self) -> None:
-        """Begin a store, if there can be one, where other layers are frozen; every rank calls it."""
+        """Begin a store, if there can be one, where other layers are frozen; all ranks call it."""
         first = self.network.first()
         if not self.wanted or not first or (self.now is not None and self.now.first == first):
             return

@@ -15,13 +15,10 @@ EXCHANGES = 6  # of clocks; the fastest one counts
 
 
 class Channel:
-    """Messages to and from another rank, in order.
+    """Messages to and from another rank, in order; `seen` are the transfers to this side.
 
-    Attributes:
-        seen: transfers to this side, batches as in the run. One began when its sender handed it
-            over, or when the one before had come, because a link carries one after the other; it
-            ends when it is taken.
-        first: number of a run's first batch, among all that have crossed.
+    One began when its sender handed it over, or when the one before had come, because a link
+    carries one after the other; it ends when it is taken.
     """
 
     def __init__(self, peer: int) -> None:
@@ -30,7 +27,7 @@ class Channel:
         self.lane, self.stage = ("uplink", 0) if self.serves else ("downlink", 1)  # what comes here
         self.seen = list[Interval]()
         self.offset_s = self.free_s = 0.0
-        self.first = 0
+        self.first = 0  # number of a run's first batch, among all that have crossed
 
     def send(self, place: int, batch: int, payload: Any) -> None:
         """Begin to send what a task of a batch has made."""

@@ -40,8 +40,7 @@ def model_of(plan: Plan) -> Whole:
 def fit(plan: Plan) -> Record:
     """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
 
-    On ranks the first one is the server and the others are the devices. Settings are those of
-    `alkit.split.Settings`. The blocks end with the averaged weights.
+    On ranks the first one is the server and the others are the devices.
     """
     plan.refuse("loss", why="its tails compare classes by cross-entropy")
     model = model_of(plan)
@@ -77,10 +76,10 @@ def _settings(plan: Plan, model: Whole) -> Settings:
     """Return what holds for this network, and for as many devices as there are to be."""
     devices = plan.crew - 1 if plan.on_ranks else plan.workers or 2
     if plan.on_ranks and (not devices or plan.workers not in (None, devices)):
-        raise ValueError(
-            f"workers is {plan.workers} and there are {plan.crew} ranks: the first one is the"
-            " server and each other one a device, so give one rank more than workers"
+        said = (
+            f"workers is {plan.workers} and there are {plan.crew} ranks, the first one the server"
         )
+        raise ValueError(f"{said}: give one rank more than workers")
     changes: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "seed", "threads")}
     changes |= {"batch": plan.batch_size} | dict(plan.settings)
     if isinstance(plan.data.train, Loader) and plan.data.train.drops:
@@ -108,16 +107,12 @@ def _streams(plan: Plan, settings: Settings) -> list[Stream]:
     part = train if isinstance(train, Part) else None
     x, y = in_memory(train) if part is None else (part.x, part.y)
     if not isinstance(x, Tensor):
-        raise TypeError(
-            f"{plan.method} sends one tensor, and x is {given(x)}: give that tensor alone, or"
-            ' method="1f1b"'
-        )
+        said = f"{plan.method} sends one tensor, and x is {given(x)}"
+        raise TypeError(f'{said}: give that tensor alone, or method="1f1b"')
     if not are_numbers(y):
         raise TypeError(f"{plan.method} compares classes: y is {given(y)}, give class numbers")
     if len(y) and int(y.min()) < 0:
-        raise ValueError(
-            f"labels are {int(y.min())} to {int(y.max())}: split learning's are 0 to C - 1, and it"
-            " trains on all samples: leave those without a class (such as -100) out"
-        )
+        said = f"labels are {int(y.min())} to {int(y.max())}: split learning's are 0 to C - 1"
+        raise ValueError(f"{said}, leave samples without a class (such as -100) out")
     rows = deal(len(y), settings.devices, settings.data_size, seed=settings.seed)
     return [Stream(x[each], y[each], settings, at, part) for at, each in enumerate(rows)]

@@ -6,8 +6,7 @@
     update     steps with what has added up, whatever the micro-batches' sizes
 
 Labels travel with the activations, because the server has no samples. A batch that is too small for
-all of the schedule's micro-batches leaves the last ones empty. A half computes on the device that
-its units are on; what it takes and gives is in the host's memory.
+all of the schedule's micro-batches leaves the last ones empty.
 """
 
 import math
@@ -125,10 +124,8 @@ class Half:
         for name, before in self.loose.items():
             if not torch.equal(self.units.get_buffer(name), before):
                 at, _, own = name.partition(".")
-                raise ValueError(
-                    f"unit {at} changes its buffer {own} in training, and its state does not hold"
-                    " it, so nobody would average it: register it with persistent=True"
-                )
+                said = f"unit {at} changes its buffer {own} in training, and its state has it not"
+                raise ValueError(f"{said}, so nobody averages it: register it with persistent=True")
         self.graphs.clear()  # of an empty head
         if self.optimizer is not None:
             self.optimizer.step()
@@ -154,9 +151,7 @@ def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:
     for at, unit in enumerate(units):
         for name, own in unit.state_dict().items():
             if not isinstance(own, Tensor) or own.is_complex():
-                raise ValueError(
-                    f"unit {at} keeps {name}, {given(own)}, and what devices have is averaged: keep"
-                    " real tensors alone, as parameters or buffers"
-                )
+                said = f"unit {at} keeps {name}, {given(own)}, and what devices have is averaged"
+                raise ValueError(f"{said}: keep real tensors alone, as parameters or buffers")
     for cut in set(cuts):
         check_untied("side", (nn.ModuleList(units[:cut]), nn.ModuleList(units[cut:])))

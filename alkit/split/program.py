@@ -106,10 +106,7 @@ def _command(options: argparse.Namespace) -> None:
 def run(config: Config, index: int | None, fit: Callable[..., Record], **options: Any) -> None:
     """Run a party's rank to the end, from a checkpoint in the folder if one is there.
 
-    The server leaves results, and the model.
-
-    Args:
-        fit: `alkit.fit`; options: device and progress, which no other party is told.
+    The server leaves results, and the model. Options, of `alkit.fit`, are told to no other party.
     """
     folder, data, start_s = Path(config.folder), loaded(config), time.perf_counter()
     # who is which rank is ours to say, and they meet at the server; torchrun numbers as they come

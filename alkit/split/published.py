@@ -47,11 +47,7 @@ OTHERWISE = ("immediate_update", "duplicate_pipe_batch")  # change the result, a
 
 
 def read(path: str | Path, **changes: Any) -> Config:
-    """Read a file, `.toml` or `.json`.
-
-    Args:
-        changes: values that count instead of the file's.
-    """
+    """Read a file, `.toml` or `.json`; changes count instead of its values."""
     text = Path(path).read_text(encoding="utf-8")
     try:
         found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)

@@ -49,10 +49,8 @@ def agreed(
 ) -> tuple[Settings, list[Channel]]:
     """Return the settings that hold, and this rank's channels, with clocks set; all ranks call it.
 
-    With `settings.profile` all measure their units, and the server chooses where to cut.
-
-    Args:
-        checkpoint: of the run, if it goes on: its choice of cuts holds.
+    With `settings.profile` all measure their units, and the server chooses where to cut, unless the
+    run goes on from a checkpoint, whose choice holds.
     """
     group = Group("ranks")
     text = torch.frombuffer(bytearray(json.dumps(settings.plain()).encode()), dtype=torch.uint8)
@@ -77,11 +75,7 @@ def agreed(
 
 
 class RankPairs(Pairs):
-    """This rank's halves; see `Pairs`.
-
-    Args:
-        channels: of the server one to each device, of a device the one to the server.
-    """
+    """This rank's halves; the server has a channel to each device, a device one to the server."""
 
     def __init__(self, *args: Any, channels: Sequence[Channel], **options: Any) -> None:
         self.rank, self.channels = Group("ranks").rank, channels

@@ -49,12 +49,7 @@ def read(path: str | Path, devices: int) -> Timeline:
 
 
 def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataFrame:
-    """Return one row a device.
-
-    Args:
-        record: of split learning; seen: in all rounds.
-        total_s: seconds of the run on the server's clock.
-    """
+    """Return one row a device, by what was seen in all rounds, and the server's seconds."""
     settings = record.details.settings
     history, rows = record.history.round(4), []
     for at in range(settings.devices):

@@ -22,11 +22,7 @@ AHEAD = 2  # batches that a device without a head may be ahead of the server
 
 
 def split(micro: int, *, returns: bool = True) -> Schedule:
-    """Return the schedule of iterations of `micro` micro-batches each.
-
-    Args:
-        returns: gradients come back; without a head (cut 0) they don't.
-    """
+    """Return the schedule of iterations of `micro` micro-batches; a head's gradients come back."""
     if micro < 1:
         raise ScheduleError(f"micro is {micro}: it must be at least 1")
 
@@ -65,10 +61,7 @@ def split(micro: int, *, returns: bool = True) -> Schedule:
 
 
 def split_sizes(samples: int, micro: int, least: int = 1) -> list[int]:
-    """Cut a batch into at most `micro` micro-batches of near-equal sizes; none is lost.
-
-    Args:
-        least: samples that each must have: 2 where BatchNorm stands. A batch of fewer stays whole.
+    """Cut a batch into at most `micro` micro-batches of near-equal sizes, of `least` and more.
 
     Example:
         >>> split_sizes(10, 4)

@@ -95,14 +95,13 @@ class Settings:
             self._check(each.name, each.type)
         cuts = (self.cuts,) if isinstance(self.cuts, int) else tuple(self.cuts)
         if len(cuts) > 1 or min(cuts, default=0) < ALL:
-            raise ValueError(f"cuts is {list(cuts)}: give one number, at least {ALL}")
+            said = f"a network is split once, give one number, at least {ALL}"
+            raise ValueError(f"cuts is {list(cuts)}: {said}")
         if not self.rules.pipelined and self.micro > 1:
             raise ValueError(f"{self.method} has one micro-batch: several are for pipelearn")
         if self.profile and not (self.rules.pipelined and self.uplink_mbit and self.downlink_mbit):
-            raise ValueError(
-                "profile is given, which chooses pipelearn's cuts by the speeds of links: give that"
-                " method, uplink_mbit and downlink_mbit"
-            )
+            said = "give method='pipelearn', uplink_mbit and downlink_mbit"
+            raise ValueError(f"profile is given, and chooses cuts by the speeds of links: {said}")
         if self.units:
             allowed = self.rules.cuts(self.units)
             [cut] = cuts or [allowed[min(1, len(allowed) - 1)]]

@@ -32,11 +32,7 @@ class MicroBatch(NamedTuple):
 
 
 def deal(samples: int, devices: int, size: int = 0, *, seed: int = 1994) -> list[Tensor]:
-    """Return for every device the indices of its samples, drawn at random; none has two owners.
-
-    Args:
-        size: samples of each device; 0: all are shared out, equally up to one.
-    """
+    """Return for every device the indices of `size` samples, drawn at random; 0 shares out all."""
     if devices * size > samples:
         raise ValueError(f"{size} samples for each of {devices} devices: there are {samples}")
     drawn = np.random.default_rng(seed_for(seed, "partition")).permutation(samples)
@@ -53,10 +49,8 @@ class Stream:
         if len(x) < settings.least:
             raise ValueError(f"device {device} has {len(x)} samples: give {settings.least} or more")
         if settings.drop_last and len(x) < settings.batch:
-            raise ValueError(
-                f"device {device} has {len(x)} samples, no batch of {settings.batch}, and"
-                " drop_last leaves smaller ones out: give fewer workers, or smaller batches"
-            )
+            said = f"device {device} has {len(x)} samples, no batch of {settings.batch}"
+            raise ValueError(f"{said}, and drop_last leaves smaller ones out: give fewer workers")
         self.x, self.y = x.cpu(), y.cpu()  # a batch goes to where the head is
         self.settings, self.device, self.part = settings, device, part
 
