@@ -110,8 +110,8 @@ class Network(nn.Module):
 
     def freeze(self, frozen: int) -> None:
         """Freeze this many layers; none is thawed."""
-        if not self.frozen <= frozen <= (most := self.layers):
-            said = f"{frozen} of {most} layers to freeze, and {self.frozen} are"
+        if not self.frozen <= frozen <= self.layers:
+            said = f"{frozen} of {self.layers} layers to freeze, and {self.frozen} are"
             raise ValueError(f"{said}: freezing goes one way")
         self.frozen = frozen
         for parameter in self.units[: self.first()].parameters():
