@@ -23,8 +23,9 @@ from tests.unit.split.helpers import samples, units
 X, Y = samples(41)
 CASES = {
     "pipelearn": {"micro": 4, "cuts": [2]},
-    "cuts of their own": {"micro": 3, "cuts": [1, 3], "epochs": 3},
-    "alone and without a head": {"micro": 3, "cuts": [4, 0]},
+    "longer": {"micro": 3, "cuts": [1], "epochs": 3},
+    "alone": {"micro": 3, "cuts": [4]},
+    "without a head": {"micro": 3, "cuts": [0]},
     "fed": {"method": "fed"},
     "central": {"method": "central"},
     "three": {"method": "splitfed", "workers": 3},
@@ -64,7 +65,7 @@ def test_ranks_end_in_the_bits_of_one_process(name):
 
 def test_lanes_of_both_sides_are_in_one_table(tmp_path):
     path = tmp_path / "events.csv"
-    record = fit("cuts of their own", ranks=3, events=str(path))
+    record = fit("longer", ranks=3, events=str(path))
     seen = results.read(path, 2)
     kinds = {(i.resource, i.kind) for i in seen.intervals}
     for at in (0, 1):
@@ -99,7 +100,7 @@ def test_a_fault_of_a_device_or_of_a_tail_ends_all(unit, rank):
 
 
 def test_a_rank_that_dies_costs_the_open_round(tmp_path):
-    wanted = digest(fit("cuts of their own"))
+    wanted = digest(fit("longer"))
     for dies in ("1:5", "0:9"):  # a device, and the server, at a step of an optimiser
         path = tmp_path / dies[0]
         command = machines.torchrun("--standalone", "--nproc-per-node=3", "--max-restarts=1")
@@ -127,7 +128,7 @@ def _main(path, dies):
     torch.set_num_threads(1)
     with alkit.torchrun_group():
         register_optimizer_step_post_hook(after_step)
-        record = fit("cuts of their own", checkpoint=path)
+        record = fit("longer", checkpoint=path)
         if dist.get_rank() == 0:
             print(0, os.environ["TORCHELASTIC_RESTART_COUNT"], digest(record), flush=True)
 
