@@ -58,14 +58,11 @@ def plan(
     """Check all that can be known before a run; options are `threads` and `timeout_s`."""
     path = parameters.find_notebook(notebook)
     known = parameters.parameters(path)
-    usual = {name: one.default for name, one in known.items()}
-    usual |= {"preset": preset} if "preset" in known else {}
-    usual |= parameters.preset_values(path, preset)
-    values = usual | parameters.check(known, overrides, path.name)
-    changed = {name: value for name, value in values.items() if usual[name] != value}
-    own = [results.identity(path.stem, preset, changed)] if changed else []
-    folder = paths.runs_dir() / ".".join([path.stem, preset, *own])
-    return Job(path, preset, values, folder, **options)
+    values = {name: one.default for name, one in known.items()}
+    values |= {"preset": preset} if "preset" in known else {}
+    values |= parameters.preset_values(path, preset)
+    values |= parameters.check(known, overrides, path.name)
+    return Job(path, preset, values, results.folder_of(path.stem, preset, values), **options)
 
 
 def plan_sweep(file: Path, **options: int | None) -> list[Job]:
@@ -100,12 +97,11 @@ def sweep(
     Returns:
         Each job with "done", "before", or what went wrong.
     """
-    recorded = results.known() if record and not force else set[str]()
-    ended = dict[Path, str]()
-    for job in jobs if not force else ():
-        own = results.key(job.notebook.stem, job.preset, job.parameters)
-        if own in recorded or job.target.exists():
-            ended[job.folder] = "before"
+    recorded = (
+        {results.folder_of(*results.named_by(run)) for run in results.runs()} if record else {}
+    )
+    before = [] if force else [j for j in jobs if j.folder in recorded or j.target.exists()]
+    ended = {job.folder: "before" for job in before}
     waiting = [job for job in jobs if job.folder not in ended]
     with tqdm(total=len(jobs), initial=len(ended), unit="run") as bar:
         for job, state in _executed(waiting, workers, bar) if waiting else ():

@@ -48,12 +48,6 @@ def parameters(notebook: str | Path) -> dict[str, Parameter]:
     return found
 
 
-def defaults(notebook: str) -> dict[str, Any]:
-    """Return by name what a notebook of this checkout begins with; nothing where it isn't there."""
-    there = (paths.root() / "notebooks" / f"{notebook}.ipynb").is_file()
-    return {name: each.default for name, each in (parameters(notebook) if there else {}).items()}
-
-
 def check(known: Mapping[str, Parameter], values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the values in their parameters' types (an int becomes a float where one is wanted).
 

@@ -30,7 +30,7 @@ import pandas as pd
 
 from alkit.base import paths
 from alkit.base.files import replacing
-from alkit.lab.parameters import check, defaults, parameters
+from alkit.lab.parameters import check, parameters
 
 FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel
 RUN = "run notebook preset parameters commit versions threads machine busy date".split()
@@ -38,7 +38,7 @@ VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
 JSON = {"parameters", "value"}  # columns that always hold JSON
 Row = dict[str, Any]
-_named = itemgetter("notebook", "preset", "parameters")  # of a run
+named_by = itemgetter("notebook", "preset", "parameters")  # of a run
 
 
 class Run:
@@ -111,8 +111,7 @@ class Run:
         `alkit run --record`, a sweep or `alkit results --add` puts it into the tables.
         """
         named = self.notebook, self.preset, self.parameters
-        alone = paths.runs_dir() / f"{self.notebook}.{self.preset}.{identity(*named)}"
-        path = Path(os.environ.get(FOLDER) or alone) / "record.json"
+        path = Path(os.environ.get(FOLDER) or folder_of(*named)) / "record.json"
         content = dict(zip(RUN[1:4], named, strict=True)) | origin()
         content |= {"busy": round(self.busy, 2), "rows": [*self._rows.values()]}
         with replacing(path) as partial:
@@ -180,17 +179,10 @@ def identity(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
     return f"r{sha256(text.encode()).hexdigest()[:9]}"  # no table takes it for a number
 
 
-def key(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
-    """Return what tells whether a run has been before.
-
-    A parameter that the notebook did not have then counts with its default.
-    """
-    return identity(notebook, preset, {**defaults(notebook), **parameters})
-
-
-def known() -> set[str]:
-    """Return by `key` which committed runs there are."""
-    return {key(*_named(run)) for run in runs()}
+def folder_of(notebook: str, preset: str, parameters: Mapping[str, Any]) -> Path:
+    """Return the folder of a run: `runs/NOTEBOOK.PRESET.IDENTITY`."""
+    named = [notebook, preset, identity(notebook, preset, parameters)]
+    return paths.runs_dir() / ".".join(named)
 
 
 def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
@@ -208,14 +200,11 @@ def merge(files: Iterable[str | Path]) -> None:
         notebook, rows = record["notebook"], record.pop("rows")
         if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes a file's name
             raise ValueError(f"notebook {notebook!r}: use letters, digits and - _ . = + , only")
-        head, there = {"run": identity(*_named(record))}, runs()
-        own = key(*_named(record))
-        gone = {run["run"] for run in there if key(*_named(run)) == own} | {*head.values()}
-        for table, first, before, new in (
-            (notebook, VALUE, _rows_of(notebook), [head | row for row in rows]),
-            ("runs", RUN, there, [head | record]),
-        ):
-            _write(table, first, [*(row for row in before if row["run"] not in gone), *new])
+        head = {"run": identity(*named_by(record))}
+        new = {notebook: (VALUE, [head | row for row in rows]), "runs": (RUN, [head | record])}
+        for table, (first, added) in new.items():
+            others = [row for row in _rows_of(table) if row["run"] != head["run"]]
+            _write(table, first, [*others, *added])
 
 
 def _rows_of(table: str) -> list[Row]:
@@ -278,7 +267,7 @@ def read(path: str | Path) -> pd.DataFrame:
     if not path.is_file():
         return _frame([])
     record = json.loads(path.read_text(encoding="utf-8"))
-    head, rows = {"run": identity(*_named(record))}, record.pop("rows")
+    head, rows = {"run": identity(*named_by(record))}, record.pop("rows")
     return _frame([record | head | row for row in rows])
 
 

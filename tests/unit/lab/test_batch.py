@@ -21,11 +21,12 @@ def test_a_plan_layers_defaults_preset_and_overrides(notebook):
     job = batch.plan(notebook, "cpu", {"seed": 7, "mode": "raise"})
     expected = {"preset": "cpu", "mode": "raise", "seed": 7, "lr": 2.0, "seeds": [0, 1]}
     assert job.parameters == expected | {"depth": None}
-    changed = results.identity("10_x", "cpu", {"mode": "raise", "seed": 7})
-    assert job.folder == paths.runs_dir() / f"10_x.cpu.{changed}"
+    own = results.identity("10_x", "cpu", job.parameters)
+    assert job.folder == paths.runs_dir() / f"10_x.cpu.{own}"
     assert (job.target.name, job.partial.name) == ("10_x.ipynb", "10_x.partial.ipynb")
     # a value that is given and is the preset's is no change
-    assert batch.plan(notebook, "cpu", {"seed": 4, "depth": None}).folder.name == "10_x.cpu"
+    same = batch.plan(notebook, "cpu", {"seed": 4, "depth": None})
+    assert same.folder == batch.plan(notebook, "cpu", {}).folder
     with pytest.raises(ValueError, match="10_x.ipynb: no parameter 'sed' .did you mean 'seed'"):
         batch.plan(notebook, "cpu", {"sed": 7})
 

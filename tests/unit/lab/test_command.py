@@ -103,13 +103,13 @@ def test_a_run_says_what_it_reports_and_where_all_is(monkeypatch, checkout, caps
         f"runs/{name}/10_x.ipynb",
     ]
     assert command.main(["run", "10_x"]) == 0
-    assert str(job.folder.with_name("10_x.smoke") / "10_x.png") in capsys.readouterr().out
+    assert str(seen[1][0][0].folder / "10_x.png") in capsys.readouterr().out
 
 
 def test_a_failed_run_is_code_1_and_an_interrupt_130(monkeypatch, capsys):
-    stand_in(monkeypatch, lambda job: "In [2]:\nthe reason")
+    seen = stand_in(monkeypatch, lambda job: "In [2]:\nthe reason")
     assert command.main(["run", "10_x"]) == 1
-    said = "alkit: 10_x.smoke failed, In [2]:\nthe reason\n"
+    said = f"alkit: {seen[0][0][0].folder.name} failed, In [2]:\nthe reason\n"
     assert capsys.readouterr().err == said
 
     def interrupted(job):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from alkit.base import paths
 from alkit.lab import results
-from tests.unit.lab.helpers import PARAMETERS, ROWS, filled, write_notebook
+from tests.unit.lab.helpers import ROWS, filled
 
 pytestmark = pytest.mark.usefixtures("checkout")
 
@@ -191,20 +191,6 @@ def test_a_run_takes_the_place_of_the_same_one():
     assert after[0][1:5] == before[0][5:]
     assert [line.split(",")[6] for line in after[0][5:]] == ["50.0", "60.0"]
     assert len(after[1]) == len(before[1]) == 3
-
-
-def test_a_parameter_that_is_new_counts_with_its_default(checkout):
-    """A notebook got a parameter after a run: its table has no second run of the same."""
-    write_notebook(checkout / "notebooks")
-    old = {"preset": "smoke", "mode": "ok", "seed": 1, "lr": 1e-3, "seeds": [0, 1]}
-    results.merge([filled("10_x", "smoke", **old).save()])
-    write_notebook(checkout / "notebooks", PARAMETERS + "size: int = 8\n")
-    new = old | {"depth": None, "size": 8}
-    assert results.key("10_x", "smoke", new) in results.known()
-    assert results.key("10_x", "smoke", new | {"size": 9}) not in results.known()
-    for size in (9, 8):
-        results.merge([filled("10_x", "smoke", **new | {"size": size}).save()])
-    assert [run["parameters"]["size"] for run in results.runs()] == [9, 8]
 
 
 def test_a_writer_that_was_killed_between_two_tables_is_made_good(monkeypatch):

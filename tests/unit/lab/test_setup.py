@@ -5,27 +5,28 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 
 from alkit.engine.trainer import Record
-from alkit.lab.parameters import defaults, preset_values
+from alkit.lab.parameters import parameters, preset_values
 from alkit.lab.setup import show_pages, take_preset
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
 
 NOTEBOOK = "07_pipeline_by_hand"
+DEFAULTS = {name: each.default for name, each in parameters(NOTEBOOK).items()}
 
 
 def taken(preset: str, **more: object) -> dict[str, object]:
-    names = defaults(NOTEBOOK) | {"preset": preset} | more
+    names = DEFAULTS | {"preset": preset} | more
     take_preset(names, NOTEBOOK)
-    return {name: names[name] for name in defaults(NOTEBOOK)}
+    return {name: names[name] for name in DEFAULTS}
 
 
 def test_in_a_lab_the_presets_values_replace_the_defaults(capsys):
     changed = preset_values(NOTEBOOK, "teach")
     assert changed
     found = taken("teach", In=["", "epochs: int = 1"])
-    assert found == defaults(NOTEBOOK) | {"preset": "teach"} | changed
+    assert found == DEFAULTS | {"preset": "teach"} | changed
     assert capsys.readouterr().out.startswith("preset teach: ")
-    assert taken("smoke") == defaults(NOTEBOOK)
+    assert taken("smoke") == DEFAULTS
     with pytest.raises(ValueError, match="no preset 'tech' .did you mean 'teach'"):
         taken("tech")
 
