@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from IPython.core.getipython import get_ipython
 
 from alkit import __version__
 from alkit.lab import viz
@@ -48,7 +49,8 @@ def setup(seed: int, threads: int = 1) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     viz.set_theme()
-    if (shell := viz.shell()) is not None:
+    shell: Any = get_ipython()
+    if shell is not None:
         show_pages(shell.display_formatter.formatters["text/html"])
     # on a machine without a GPU torch's compiler warns that there is none
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)

@@ -185,7 +185,7 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
     gaps = []
     for ax, (name, own) in zip(axes[0], sets, strict=True):
         found = curves(own)
-        title = f"{viz.proper_name(name)}, {viz.seeds(own.seed.nunique())}"
+        title = f"{viz.label(name)}, {own.seed.nunique()} seeds"
         viz.learning_curves(found, title, ax=ax).get_legend().remove()
         ax.set_ylabel("validation accuracy, %" if ax is axes[0, 0] else "")
         last = found[found.epoch == found.epoch.max()].groupby("label").val_acc.mean()
