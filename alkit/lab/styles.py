@@ -44,6 +44,7 @@ WORDS = {
     "sst2": "SST-2",
     "tiny_imagenet": "Tiny ImageNet",
 }
+WORDS |= {word: word.upper() for word in CAPITALS}
 KINDS = {
     "forward": "#8ab6e1",
     "backward": "#e8a87c",

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -63,15 +64,8 @@ def label(name: str) -> str:
     """Return a method, recipe, data set or network as people write it: "AL-FM", "FR, new noise"."""
     recipe = name.partition(" ")[2]
     name = recipe if recipe in styles.METHODS else name
-    if name in styles.WORDS:
-        return styles.WORDS[name]
-    return " ".join(map(_word, name.replace("_", " ").split()))
-
-
-def _word(word: str) -> str:
-    bare = word.rstrip(",")
-    known = bare.upper() if bare in styles.CAPITALS else styles.WORDS.get(bare, bare)
-    return known + word[len(bare) :]
+    words = re.sub(r"\w+", lambda each: styles.WORDS.get(each[0], each[0]), name.replace("_", " "))
+    return styles.WORDS.get(name, words)
 
 
 def _method(name: str) -> str:
@@ -118,10 +112,9 @@ def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
     places = {name: at for at, name in enumerate(timeline.resources)}
     edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
     for i in timeline.intervals:
-        y, width, shade = places[i.resource], i.end_s - i.start_s, 0.6 if i.batch % 2 else 1.0
-        ax.barh(
-            y, width, left=i.start_s, color=styles.KINDS.get(i.kind, "0.85"), alpha=shade, **edge
-        )
+        y, width = places[i.resource], i.end_s - i.start_s
+        edge["alpha"] = 0.6 if i.batch % 2 else 1.0
+        ax.barh(y, width, left=i.start_s, color=styles.KINDS.get(i.kind, "0.85"), **edge)
         if width > 0.018 * span_s:
             middle = i.start_s + width / 2
             told = str(getattr(i, number))
