@@ -1,5 +1,7 @@
 """How figures show methods, tasks and data sets, as plain data."""
 
+import seaborn as sns
+
 # colours and markers go round by place, so a new name goes to the end
 METHODS = """
     al al_m al_fm al_pipeline local local_pipeline bp
@@ -45,13 +47,10 @@ WORDS = {
     "tiny_imagenet": "Tiny ImageNet",
 }
 WORDS |= {word: word.upper() for word in CAPITALS}
-KINDS = {
-    "forward": "#8ab6e1",
-    "backward": "#e8a87c",
-    "update": "#7fb685",
-    "backward_input": "#d9776b",
-    "backward_weight": "#f2cfb3",
-    "send": "#c9b3e0",
-    "learn": "#f0d58c",
-    "target": "#e39ac0",
-}
+KINDS = dict(
+    zip(
+        "forward backward update backward_input backward_weight send learn target".split(),
+        sns.color_palette("pastel").as_hex(),
+        strict=False,
+    )
+)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -52,6 +51,7 @@ def colour(name: str) -> str:
     if own not in styles.METHODS or own in styles.BASELINES:
         return "0.35" if own in styles.BASELINES else "0.6"
     palette = sns.color_palette("colorblind").as_hex()
+    del palette[7:9]  # grey, as the baselines are, and yellow, which white swallows
     return palette[styles.METHODS.index(own) % len(palette)]
 
 
@@ -122,27 +122,6 @@ def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
     ax.set_yticks(range(len(places)), list(places))
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-
-
-def learning_curves(
-    curves: pd.DataFrame, title: str, *, chance: float | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw validation accuracy over the epochs: one line per label, a band from lowest to highest.
-
-    Args:
-        curves: rows of `studies.al.family_study.curves`: label ("bp", ...), epoch, val_acc.
-        chance: accuracy of guessing, drawn as a thin line.
-    """
-    named = curves.assign(shown=curves["label"].map(label))
-    colours = {label(each): colour(each) for each in curves["label"]}
-    told: dict[str, Any] = {"hue": "shown", "palette": colours, "errorbar": ("pi", 100)}
-    ax = sns.lineplot(named, x="epoch", y="val_acc", ax=ax, **told)
-    if chance is not None:
-        ax.axhline(chance, color="0.6", lw=0.8, label="chance")
-    ax.locator_params("x", integer=True)
-    ax.set(xlabel="epoch", ylabel="validation accuracy, %", title=title)
-    ax.legend(frameon=False)
-    return ax
 
 
 def png(fig: Figure) -> bytes:

@@ -4,7 +4,6 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 from matplotlib.artist import Artist
 
@@ -68,24 +67,6 @@ def test_dashboard_is_driven_by_value():
     dashboard.workers.value = 1
     assert list(dashboard.timelines) == ["al", "al_pipeline"]
     assert dashboard.step_s("al") == pytest.approx(dashboard.step_s("al_pipeline"))
-
-
-def test_learning_curves_have_a_line_a_label_and_whole_epochs():
-    rows = [
-        {"label": label, "seed": seed, "epoch": epoch, "val_acc": 10.0 * epoch + seed}
-        for label in ("bp", "al fixed_codes", "al original")
-        for seed in (0, 1)
-        for epoch in (1, 2, 3)
-    ]
-    ax = viz.learning_curves(pd.DataFrame(rows), "finding", chance=10.0)
-    handles, names = ax.get_legend_handles_labels()
-    named = dict(zip(names, handles, strict=True))
-    frozen = "local classifiers, fixed codes"
-    assert {*named} == {"BP", frozen, "AL as published", "chance"}
-    assert ax.lines[0].get_ydata().tolist() == [10.5, 20.5, 30.5]
-    assert named["AL as published"].get_color() == viz.colour("al")
-    assert named[frozen].get_color() == viz.colour("fixed_codes")
-    assert all(float(tick).is_integer() for tick in ax.get_xticks())
 
 
 def test_a_figure_is_closed_before_it_is_saved():
