@@ -13,10 +13,11 @@ METHODS = """
     ddp ddp_fewer ddp_freeze_cache one_freeze_cache head_cache
     freeze freeze_pipe_cache freeze_pipe_dp elastic
     dtp dtp_exact dtp_matched dtp_frozen dtp_fused dtp_fixed vanilla_dtp tp fa dfa shallow
+    dtp_orthogonal ddtp fsdp ddp_checkpoint ddp_lora
 """.split()
 BASELINES = ("bp", "seq", "central")  # grey
 MARKERS = "osv^<>DPXp*"  # as many as share no divisor with the colours: no two names look alike
-CAPITALS = "1f1b al bfs bp ddg ddp dfa dgl dp dtp fa fr lstm scpl tp vgg zbv".split()
+CAPITALS = "1f1b al bfs bp ddg ddp ddtp dfa dgl dp dtp fa fr fsdp lstm scpl tp vgg zbv".split()
 WORDS = {
     "2bw": "PipeDream-2BW",
     "al_fm": "AL-FM",
@@ -28,6 +29,7 @@ WORDS = {
     "fixed_codes": "local classifiers, fixed codes",
     "gpipe": "GPipe",
     "linear": "linear heads",
+    "lora": "LoRA",
     "local": "local classifiers",
     "original": "as published",
     "pipedream": "PipeDream",
