@@ -1,9 +1,6 @@
 """Notebooks in batch by papermill, each in a process of its own, which leaves nothing running.
 
-runs/<name>/NOTEBOOK.partial.ipynb    while it runs, and after a failure
-runs/<name>/NOTEBOOK.ipynb            once every cell has ended well
-runs/<name>/record.json               what it has recorded
-runs/<name>/NAME.png, NAME.svg        its figures
+`docs/runs.md` says what lies in the folder of a run.
 """
 
 import ctypes
@@ -11,7 +8,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import sys
@@ -28,7 +24,6 @@ from alkit.base import paths
 from alkit.lab import parameters, results
 
 STEP_S = 1 if sys.stderr.isatty() else 10  # a bar shows its seconds so often
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Job(NamedTuple):
@@ -62,7 +57,8 @@ def plan(
     values |= {"preset": preset} if "preset" in known else {}
     values |= parameters.preset_values(path, preset)
     values |= parameters.check(known, overrides, path.name)
-    return Job(path, preset, values, results.folder_of(path.stem, preset, values), **options)
+    run = {"notebook": path.stem, "preset": preset, "parameters": values}
+    return Job(path, preset, values, results.folder_of(run), **options)
 
 
 def plan_sweep(file: Path, **options: int | None) -> list[Job]:
@@ -71,14 +67,12 @@ def plan_sweep(file: Path, **options: int | None) -> list[Job]:
     if unknown := sorted(set(content) - {"notebook", "preset", "grid", "points"}):
         raise ValueError(f"{file.name} has {', '.join(unknown)}: it takes notebook, preset, grid")
     points, grid = content.get("points", []), content.get("grid", {})
-    if wrong := [name for name, values in grid.items() if not isinstance(values, list)]:
-        raise ValueError(f"{file.name}: {', '.join(wrong)} of the grid must be a list of values")
+    if not all(isinstance(values, list) for values in grid.values()):
+        raise ValueError(f"{file.name} has a grid of other values than lists: write [0, 1]")
     if grid:
         points = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
     if not points:
         raise ValueError(f"{file.name} has no points: give a grid of lists, or a list of points")
-    if "notebook" not in content:
-        raise ValueError(f"{file.name} names no notebook")
     notebook = parameters.find_notebook(content["notebook"], file.parent, file.parent.parent)
     preset = str(content.get("preset", "smoke"))
     jobs = [plan(notebook, preset, point, **options) for point in points]
@@ -97,9 +91,7 @@ def sweep(
     Returns:
         Each job with "done", "before", or what went wrong.
     """
-    recorded = (
-        {results.folder_of(*results.named_by(run)) for run in results.runs()} if record else {}
-    )
+    recorded = {results.folder_of(run) for run in results.runs() if record}
     before = [] if force else [j for j in jobs if j.folder in recorded or j.target.exists()]
     ended = {job.folder: "before" for job in before}
     waiting = [job for job in jobs if job.folder not in ended]
@@ -145,8 +137,7 @@ def execute(job: Job) -> str:
             job.notebook, job.partial, job.parameters, progress_bar=False, **named, **limits
         )
     except PapermillExecutionError as error:
-        lines = COLOURS.sub("", "\n".join(error.traceback)).splitlines()
-        return "\n".join([f"In [{error.exec_count}]:", *list(filter(str.strip, lines))[-6:]])
+        return f"In [{error.exec_count}]:\n{error.ename}: {error.evalue[:1000]}"
     except Exception as error:  # the kernel died, or a cell ran out of time
         return f"{type(error).__name__}: {error}"
     cells = json.loads(job.partial.read_text(encoding="utf-8"))["cells"]

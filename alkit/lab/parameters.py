@@ -91,10 +91,7 @@ def presets(path: Path) -> list[str]:
 def read_yaml(file: Path) -> dict[str, Any]:
     """Return the lines of `name: value` that a file holds; none of an empty one."""
     text = file.read_text(encoding="utf-8")
-    try:
-        content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file.name} is no YAML: {' '.join(str(error).split())}") from error
+    content = yaml.safe_load(text) or {}
     names = re.findall(r"^(\w+):", text, re.MULTILINE)  # YAML takes the last of two
     if not isinstance(content, dict) or len(names) > len(set(names)):
         raise ValueError(f"{file.name} must hold lines of `name: value`, each name once")

@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
 JSON = {"parameters", "value"}  # columns that always hold JSON
 Row = dict[str, Any]
-named_by = itemgetter("notebook", "preset", "parameters")  # of a run
 
 
 class Run:
@@ -98,10 +96,10 @@ class Run:
 
         `alkit run --record`, a sweep or `alkit results --add` puts it into the tables.
         """
-        named = self.notebook, self.preset, self.parameters
-        path = Path(os.environ.get(FOLDER) or folder_of(*named)) / "record.json"
-        content = dict(zip(RUN[1:4], named, strict=True)) | origin()
-        content |= {"busy": round(self.busy, 2), "rows": [*self._rows.values()]}
+        named = {"notebook": self.notebook, "preset": self.preset, "parameters": self.parameters}
+        path = Path(os.environ.get(FOLDER) or folder_of(named)) / "record.json"
+        rows = [*self._rows.values()]
+        content = named | origin() | {"busy": round(self.busy, 2), "rows": rows}
         with replacing(path) as partial:
             partial.write_text(json.dumps(content, allow_nan=False, indent=1), encoding="utf-8")
         return path
@@ -161,16 +159,15 @@ def _commit() -> str:
 # ---- the committed tables
 
 
-def identity(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
-    """Return what a run is known by in the tables."""
-    text = json.dumps([notebook, preset, dict(parameters)], sort_keys=True)
+def identity(run: Mapping[str, Any]) -> str:
+    """Return what a run is known by: a digest of its notebook, preset and parameters."""
+    text = json.dumps([run[name] for name in RUN[1:4]], sort_keys=True)
     return f"r{sha256(text.encode()).hexdigest()[:9]}"  # no table takes it for a number
 
 
-def folder_of(notebook: str, preset: str, parameters: Mapping[str, Any]) -> Path:
+def folder_of(run: Mapping[str, Any]) -> Path:
     """Return the folder of a run: `runs/NOTEBOOK.PRESET.IDENTITY`."""
-    named = [notebook, preset, identity(notebook, preset, parameters)]
-    return paths.runs_dir() / ".".join(named)
+    return paths.runs_dir() / f"{run['notebook']}.{run['preset']}.{identity(run)}"
 
 
 def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
@@ -188,7 +185,7 @@ def merge(files: Iterable[str | Path]) -> None:
         notebook, rows = record["notebook"], record.pop("rows")
         if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes a file's name
             raise ValueError(f"notebook {notebook!r}: use letters, digits and - _ . = + , only")
-        head = {"run": identity(*named_by(record))}
+        head = {"run": identity(record)}
         new = {notebook: (VALUE, [head | row for row in rows]), "runs": (RUN, [head | record])}
         for table, (first, added) in new.items():
             others = [row for row in _rows_of(table) if row["run"] != head["run"]]

@@ -23,7 +23,6 @@ WORDS = {
     "al_fm": "AL-FM",
     "al_m": "AL-M",
     "cosine": "cosine heads",
-    "dtp_fixed": "fixed feedback",
     "dualpipev": "DualPipeV",
     "fed": "federated",
     "fixed_codes": "local classifiers, fixed codes",
@@ -35,7 +34,6 @@ WORDS = {
     "pipedream": "PipeDream",
     "pipelearn": "PipeLearn",
     "seq": "sequential",
-    "shallow": "last block only",
     "splitfed": "SplitFed",
     # data and networks
     "ag_news": "AG News",

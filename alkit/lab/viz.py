@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -91,35 +92,25 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
         _gantt(ax, timeline, number, span_s)
         ax.set_title(name)
     clock = "simulated time" if timeline.clock == "virtual" else "seconds"
-    ax.set(xlabel=clock, xlim=(0, span_s or 1))
-    every = [i for timeline in timelines.values() for i in timeline.intervals]
-    seen = {i.kind for i in every if i.end_s > i.start_s}
-    handles = [
-        Patch(color=color, label=kind.replace("_", ", "))
-        for kind, color in styles.KINDS.items()
-        if kind in seen
-    ]
-    handles.append(Patch(alpha=0, label=f"number: {number}"))
-    if any(i.batch for i in every):
-        handles.append(Patch(alpha=0, label="shade: every other batch"))
-    columns = min(len(handles), 5)
-    fig.legend(handles=handles, loc="outside lower right", ncols=columns, frameon=False)
+    said = f"{clock}; number: {number}, shade: every other batch"
+    ax.set(xlabel=said, xlim=(0, span_s or 1))
+    seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
+    handles = [Patch(color=c, label=kind) for kind, c in styles.KINDS.items() if kind in seen]
+    fig.legend(handles=handles, loc="outside lower right", ncols=5, frameon=False)
     put_title(fig, title)
     return fig
 
 
 def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
-    places = {name: at for at, name in enumerate(timeline.resources)}
-    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
-    for i in timeline.intervals:
-        y, width = places[i.resource], i.end_s - i.start_s
-        edge["alpha"] = 0.6 if i.batch % 2 else 1.0
-        ax.barh(y, width, left=i.start_s, color=styles.KINDS.get(i.kind, "0.85"), **edge)
-        if width > 0.018 * span_s:
-            middle = i.start_s + width / 2
-            told = str(getattr(i, number))
-            ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
-    ax.set_yticks(range(len(places)), list(places))
+    rows = pd.DataFrame(timeline.intervals)
+    rows["shade"] = 1.0 - 0.4 * (rows.batch % 2)
+    for (kind, shade), own in rows.groupby(["kind", "shade"]):
+        look: dict[str, Any] = {"color": styles.KINDS.get(kind, "0.85"), "alpha": shade}
+        y, width = own.resource.map(timeline.resources.index), own.end_s - own.start_s
+        bars = ax.barh(y, width, left=own.start_s, edgecolor="white", linewidth=0.5, **look)
+        told = own[number].astype(str).where(width > 0.018 * span_s, "")
+        ax.bar_label(bars, told, label_type="center", fontsize=7, color="0.1")
+    ax.set_yticks(range(len(timeline.resources)), timeline.resources)
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
 

@@ -21,8 +21,8 @@ def test_a_plan_layers_defaults_preset_and_overrides(notebook):
     job = batch.plan(notebook, "cpu", {"seed": 7, "mode": "raise"})
     expected = {"preset": "cpu", "mode": "raise", "seed": 7, "lr": 2.0, "seeds": [0, 1]}
     assert job.parameters == expected | {"depth": None}
-    own = results.identity("10_x", "cpu", job.parameters)
-    assert job.folder == paths.runs_dir() / f"10_x.cpu.{own}"
+    run = {"notebook": "10_x", "preset": "cpu", "parameters": job.parameters}
+    assert job.folder == paths.runs_dir() / f"10_x.cpu.{results.identity(run)}"
     assert (job.target.name, job.partial.name) == ("10_x.ipynb", "10_x.partial.ipynb")
     # a value that is given and is the preset's is no change
     same = batch.plan(notebook, "cpu", {"seed": 4, "depth": None})
@@ -35,13 +35,12 @@ def test_a_plan_layers_defaults_preset_and_overrides(notebook):
     ("text", "message"),
     [
         ("notebook: 10_x", "s.yaml has no points: give a grid"),
-        ("notebook: 10_x\ngrid: {seed: 1}", "seed of the grid must be a list"),
+        ("notebook: 10_x\ngrid: {seed: 1}", "a grid of other values than lists"),
         ("notebook: 10_x\ngrid: {seed: []}", "no points"),
         ("notebook: 10_x\npoints: []", "no points"),
         ("notebook: 10_x\npoints: [{seed: 1}, {seed: a}]", "seed must be int, not 'a'"),
         ("notebook: 10_x\npreset: cpu\ngrid: {seed: [1]}", "no preset 'cpu'"),
         ("notebook: 10_x\ngrids: {seed: [1]}", "s.yaml has grids: it takes notebook"),
-        ("grid: {seed: [1]}", "s.yaml names no notebook"),
         ("notebook: 11_y\ngrid: {seed: [1]}", "no notebook 11_y"),
     ],
 )
@@ -83,7 +82,7 @@ def test_a_sweep_goes_on_after_each_kind_of_failure_and_runs_nothing_twice(noteb
     raised, died, left, good = [state for _, state in ended]
     assert raised.startswith("In [3]:\n")
     assert "RuntimeError: the reason the reason" in raised
-    assert "\x1b" not in raised
+    assert len(raised) < 1100
     assert died.startswith("DeadKernelError: ")
     assert left == "the notebook ended itself by SystemExit"
     assert good == "done"

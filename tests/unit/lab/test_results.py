@@ -214,7 +214,7 @@ def test_the_committed_tables_are_whole(monkeypatch):
     runs = results.runs()
     for run in runs:
         assert run["parameters"]
-        assert run["run"] == results.identity(run["notebook"], run["preset"], run["parameters"])
+        assert run["run"] == results.identity(run)
     for name in {run["notebook"] for run in runs}:
         own = {run["run"] for run in runs if run["notebook"] == name}
         assert {row["run"] for row in results._rows_of(name)} == own
