@@ -53,8 +53,7 @@ def plan(
     """Check all that can be known before a run; options are `threads` and `timeout_s`."""
     path = parameters.find_notebook(notebook)
     known = parameters.parameters(path)
-    values = {name: one.default for name, one in known.items()}
-    values |= {"preset": preset} if "preset" in known else {}
+    values = known | ({"preset": preset} if "preset" in known else {})
     values |= parameters.preset_values(path, preset)
     values |= parameters.check(known, overrides, path.name)
     run = {"notebook": path.stem, "preset": preset, "parameters": values}

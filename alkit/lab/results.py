@@ -144,16 +144,14 @@ def origin() -> dict[str, Any]:
 
 def _commit() -> str:
     """Return the short commit, with a "+" if sources differ from it, or "unknown" without git."""
-
-    def git(*words: str) -> str:
-        return subprocess.check_output(["git", *words], cwd=paths.root(), **quiet).strip()
-
+    words = "git status --porcelain=v2 --branch -- . :!notebooks/results".split()  # no source
     quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "text": True}
-    try:  # records made just before are no change of the source
-        changed = git("status", "--porcelain", "--", ".", ":!notebooks/results")
-        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    try:
+        head, *others = subprocess.check_output(words, cwd=paths.root(), **quiet).splitlines()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    changed = any(not line.startswith("#") for line in others)
+    return head.split()[-1][:8] + ("+" if changed else "")
 
 
 # ---- the committed tables

@@ -246,7 +246,7 @@ def test_the_commit_tells_a_changed_source_from_a_new_record(checkout, monkeypat
     git(checkout, "init", "-q")
     git(checkout, "add", ".")
     git(checkout, "commit", "-qm", "first")
-    head = git(checkout, "rev-parse", "--short", "HEAD")
+    head = git(checkout, "rev-parse", "--short=8", "HEAD")
     assert commit() == head
     recorded(filled("03"))
     assert commit() == head

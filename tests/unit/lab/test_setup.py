@@ -6,7 +6,7 @@ from alkit.lab.parameters import parameters, preset_values
 from alkit.lab.setup import take_preset
 
 NOTEBOOK = "07_pipeline_by_hand"
-DEFAULTS = {name: each.default for name, each in parameters(NOTEBOOK).items()}
+DEFAULTS = parameters(NOTEBOOK)
 
 
 def taken(preset: str, **more: object) -> dict[str, object]:
