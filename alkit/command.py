@@ -133,11 +133,10 @@ def _failures(ended: Sequence[tuple[Any, str]]) -> int:
 def _results(options: argparse.Namespace) -> None:
     if options.add:
         return results.merge(options.add)
-    there = sorted({run["notebook"] for run in results.runs()})
-    wanted = [name for name in there if name.startswith(Path(options.notebook).stem)]
-    if not wanted:
-        raise ValueError(f"no record of that; there are: {', '.join(there) or 'none'}")
-    own = pd.DataFrame([run for run in results.runs() if run["notebook"] in wanted])
+    runs = pd.DataFrame(results.runs(), columns=results.RUN, dtype=object)
+    own = runs[runs["notebook"].map(lambda name: name.startswith(Path(options.notebook).stem))]
+    if own.empty:
+        raise ValueError(f"no record of that; there are: {', '.join(runs['notebook'].unique())}")
     found = own.groupby(["notebook", "preset", "commit"], sort=False).date
     print(found.agg(runs="count", first="min", last="max").to_string())
 
