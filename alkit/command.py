@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 import alkit
@@ -60,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument("--timeout", type=int, metavar="S", help="seconds that a cell may take")
 
     commands.add_parser("list", help="name the notebooks by shelf").set_defaults(command=_list)
-    shown = commands.add_parser("results", help="summarise the committed records")
+    shown = commands.add_parser("results", help="count the committed runs")
     shown.add_argument("--notebook", default="", help="only of this notebook")
     shown.add_argument("--add", nargs="+", metavar="FILE", help="put these record.json there")
     shown.set_defaults(command=_results)
@@ -88,8 +90,9 @@ def _run(options: argparse.Namespace) -> int:
     job = batch.plan(notebook, options.preset, values, timeout_s=options.timeout)
     if failed := _failures(batch.sweep([job], record=options.record, force=True)):
         return failed
-    rows = results.read(job.target)
-    for text in rows.loc[rows["metric"] == "report", "value"]:
+    record = job.folder / "record.json"
+    rows = json.loads(record.read_text(encoding="utf-8"))["rows"] if record.exists() else []
+    for text in (row["value"] for row in rows if row["metric"] == "report"):
         print(text, end="\n\n")
     for each in sorted([*job.folder.glob("*.png"), *job.folder.glob("*.svg")]):
         print(shutil.copy(each, paths.root() / "figures") if options.record else each)
@@ -130,15 +133,12 @@ def _failures(ended: Sequence[tuple[Any, str]]) -> int:
 def _results(options: argparse.Namespace) -> None:
     if options.add:
         return results.merge(options.add)
-    there = sorted({run["notebook"] for run in results.runs()})
-    wanted = [name for name in there if name.startswith(Path(options.notebook).stem)]
-    if not wanted:
-        raise ValueError(f"no record of that; there are: {', '.join(there) or 'none'}")
-    for name in wanted:
-        frame = results.load(name)
-        print(f"{name}, commit {', '.join(sorted(set(frame['commit'])))}")
-        shown = {"index": False, "na_rep": "", "float_format": "{:.4g}".format}
-        print(results.summary(frame).drop(columns="notebook").to_string(**shown), end="\n\n")
+    runs = pd.DataFrame(results.runs(), columns=results.RUN, dtype=object)
+    own = runs[runs["notebook"].map(lambda name: name.startswith(Path(options.notebook).stem))]
+    if own.empty:
+        raise ValueError(f"no record of that; there are: {', '.join(runs['notebook'].unique())}")
+    found = own.groupby(["notebook", "preset", "commit"], sort=False).date
+    print(found.agg(runs="count", first="min", last="max").to_string())
 
 
 def _complain(text: str, code: int) -> int:

@@ -1,9 +1,6 @@
 """Notebooks in batch by papermill, each in a process of its own, which leaves nothing running.
 
-runs/<name>/NOTEBOOK.partial.ipynb    while it runs, and after a failure
-runs/<name>/NOTEBOOK.ipynb            once every cell has ended well
-runs/<name>/record.json               what it has recorded
-runs/<name>/NAME.png, NAME.svg        its figures
+`docs/runs.md` says what lies in the folder of a run.
 """
 
 import ctypes
@@ -11,7 +8,6 @@ import itertools
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import sys
@@ -28,7 +24,6 @@ from alkit.base import paths
 from alkit.lab import parameters, results
 
 STEP_S = 1 if sys.stderr.isatty() else 10  # a bar shows its seconds so often
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Job(NamedTuple):
@@ -58,14 +53,11 @@ def plan(
     """Check all that can be known before a run; options are `threads` and `timeout_s`."""
     path = parameters.find_notebook(notebook)
     known = parameters.parameters(path)
-    usual = {name: one.default for name, one in known.items()}
-    usual |= {"preset": preset} if "preset" in known else {}
-    usual |= parameters.preset_values(path, preset)
-    values = usual | parameters.check(known, overrides, path.name)
-    changed = {name: value for name, value in values.items() if usual[name] != value}
-    own = [results.identity(path.stem, preset, changed)] if changed else []
-    folder = paths.runs_dir() / ".".join([path.stem, preset, *own])
-    return Job(path, preset, values, folder, **options)
+    values = known | ({"preset": preset} if "preset" in known else {})
+    values |= parameters.preset_values(path, preset)
+    values |= parameters.check(known, overrides, path.name)
+    run = {"notebook": path.stem, "preset": preset, "parameters": values}
+    return Job(path, preset, values, results.folder_of(run), **options)
 
 
 def plan_sweep(file: Path, **options: int | None) -> list[Job]:
@@ -74,14 +66,12 @@ def plan_sweep(file: Path, **options: int | None) -> list[Job]:
     if unknown := sorted(set(content) - {"notebook", "preset", "grid", "points"}):
         raise ValueError(f"{file.name} has {', '.join(unknown)}: it takes notebook, preset, grid")
     points, grid = content.get("points", []), content.get("grid", {})
-    if wrong := [name for name, values in grid.items() if not isinstance(values, list)]:
-        raise ValueError(f"{file.name}: {', '.join(wrong)} of the grid must be a list of values")
+    if not all(isinstance(values, list) for values in grid.values()):
+        raise ValueError(f"{file.name} has a grid of other values than lists: write [0, 1]")
     if grid:
         points = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
     if not points:
         raise ValueError(f"{file.name} has no points: give a grid of lists, or a list of points")
-    if "notebook" not in content:
-        raise ValueError(f"{file.name} names no notebook")
     notebook = parameters.find_notebook(content["notebook"], file.parent, file.parent.parent)
     preset = str(content.get("preset", "smoke"))
     jobs = [plan(notebook, preset, point, **options) for point in points]
@@ -100,12 +90,9 @@ def sweep(
     Returns:
         Each job with "done", "before", or what went wrong.
     """
-    recorded = results.known() if record and not force else set[str]()
-    ended = dict[Path, str]()
-    for job in jobs if not force else ():
-        own = results.key(job.notebook.stem, job.preset, job.parameters)
-        if own in recorded or job.target.exists():
-            ended[job.folder] = "before"
+    recorded = {results.folder_of(run) for run in results.runs() if record}
+    before = [] if force else [j for j in jobs if j.folder in recorded or j.target.exists()]
+    ended = {job.folder: "before" for job in before}
     waiting = [job for job in jobs if job.folder not in ended]
     with tqdm(total=len(jobs), initial=len(ended), unit="run") as bar:
         for job, state in _executed(waiting, workers, bar) if waiting else ():
@@ -149,8 +136,7 @@ def execute(job: Job) -> str:
             job.notebook, job.partial, job.parameters, progress_bar=False, **named, **limits
         )
     except PapermillExecutionError as error:
-        lines = COLOURS.sub("", "\n".join(error.traceback)).splitlines()
-        return "\n".join([f"In [{error.exec_count}]:", *list(filter(str.strip, lines))[-6:]])
+        return f"In [{error.exec_count}]:\n{error.ename}: {error.evalue[:1000]}"
     except Exception as error:  # the kernel died, or a cell ran out of time
         return f"{type(error).__name__}: {error}"
     cells = json.loads(job.partial.read_text(encoding="utf-8"))["cells"]

@@ -1,8 +1,7 @@
 """Differences between methods, with the seed as the unit, and what may be concluded from them.
 
-Intervals are of a paired t over the seeds, at 95 %. Contrasts that were named before the runs share
-one error rate by Holm's rule. That two methods are equal is shown by two one-sided t tests against
-a margin, never by a large p.
+Intervals are of a paired t over the seeds, at 95 %. That two methods are equal is shown by two
+one-sided t tests against a margin, never by a large p.
 """
 
 import math
@@ -52,8 +51,6 @@ class Gap(NamedTuple):
 
     def p_within(self, margin: float) -> float:
         """P of two one-sided t tests, that the difference is not within +-margin points; or NaN."""
-        if not margin > 0:
-            raise ValueError(f"margin is {margin}: give points above 0")
         return max(self._p_above(-margin), 1 - self._p_above(margin))
 
     def _p_above(self, points: float) -> float:
@@ -134,11 +131,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
     NaN stays NaN and counts among the tests, so that a contrast without runs can't ease the others.
     """
-    p = np.asarray(p_values, dtype=float)
-    order = np.argsort(p)  # NaN last
-    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    p[order] = np.minimum(steps, 1)
-    return list(map(float, p))
+    p = pd.Series(p_values, dtype=float)
+    steps = p.sort_values() * np.arange(len(p), 0, -1)  # NaN last
+    return steps.cummax().clip(upper=1).reindex(p.index).tolist()
 
 
 def verdict(found: Gap, p: float, margin: float) -> str:
@@ -162,17 +157,11 @@ def mean_and_seeds(mean: float, sd: float, n: float) -> str:
 
 
 def of_seeds(differences: Any) -> Gap:
-    """Return the gap that one difference a seed makes."""
+    """Return the gap that one difference a seed makes; a single one has no interval."""
     values = np.asarray(differences, dtype=float)
-    ends = float(values.min()), float(values.max())
-    return Gap(*paired_t(values), len(values), *ends)
-
-
-def paired_t(differences: np.ndarray) -> tuple[float, float, float]:
-    """Return the mean and its t interval; NaN ends for a single difference."""
-    count, mean = len(differences), float(np.mean(differences))
-    half = _wide(count) * stats.sem(differences) if count > 1 else math.nan
-    return mean, float(mean - half), float(mean + half)
+    half = _wide(len(values)) * stats.sem(values) if len(values) > 1 else math.nan
+    ends = values.mean() - half, values.mean() + half
+    return Gap(values.mean(), *ends, len(values), values.min(), values.max())
 
 
 def _wide(count: int) -> float:

@@ -1,23 +1,16 @@
-"""What a notebook takes: names, types and defaults in its parameters cell, and its presets."""
+"""What a notebook takes: names and defaults in its parameters cell, and its presets."""
 
 import ast
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from alkit.base import paths
 from alkit.base.arguments import meant
-
-
-class Parameter(NamedTuple):
-    """One line of a notebook's parameters cell: `name: type = default`."""
-
-    type: str
-    default: Any
 
 
 def find_notebook(name: str | Path, *folders: Path) -> Path:
@@ -31,51 +24,42 @@ def find_notebook(name: str | Path, *folders: Path) -> Path:
     return found[0].resolve()
 
 
-def parameters(notebook: str | Path) -> dict[str, Parameter]:
-    """Read the one cell tagged `parameters`, lines of `name: type = literal`.
+def parameters(notebook: str | Path) -> dict[str, Any]:
+    """Return the defaults in the cell tagged `parameters`, lines of `name: type = literal`.
 
     papermill's own reader passes over types such as `int | None`.
     """
     path = find_notebook(notebook)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     tagged = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", ())]
-    found: dict[str, Parameter] = {}
+    found: dict[str, Any] = {}
     for line in ast.parse("".join(map("".join, tagged))).body:
         if not isinstance(line, ast.AnnAssign) or not line.value:
             raise ValueError(f"{path.name}: `{ast.unparse(line)}` is no `name: type = literal`")
-        name, kind = ast.unparse(line.target), ast.unparse(line.annotation)
-        found[name] = Parameter(kind, _fit(name, ast.literal_eval(line.value), kind))
+        found[ast.unparse(line.target)] = ast.literal_eval(line.value)
     return found
 
 
-def defaults(notebook: str) -> dict[str, Any]:
-    """Return by name what a notebook of this checkout begins with; nothing where it isn't there."""
-    there = (paths.root() / "notebooks" / f"{notebook}.ipynb").is_file()
-    return {name: each.default for name, each in (parameters(notebook) if there else {}).items()}
+def check(known: Mapping[str, Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the values; an int becomes a float where the default is one.
 
-
-def check(known: Mapping[str, Parameter], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the values in their parameters' types (an int becomes a float where one is wanted).
-
-    An unknown name or another type is a ValueError that begins with `source`.
+    An unknown name, or another type than the default's, is a ValueError that begins with `source`.
     """
     for name in values:
         if name not in known:
             said = f"no parameter {name!r}{meant(str(name), known)}"
             raise ValueError(f"{source}: {said}: there are {', '.join(known) or 'none'}")
-    return {n: _fit(f"{source}: {n}", value, known[n].type) for n, value in values.items()}
+    return {n: _fit(f"{source}: {n}", value, known[n]) for n, value in values.items()}
 
 
-def _fit(name: str, value: Any, kind: str) -> Any:
-    for option in kind.split(" | "):
-        if option.startswith("list[") and isinstance(value, list):
-            return [_fit(name, item, option[5:-1]) for item in value]
-        if type(value) is int and option == "float":
-            return float(value)
-        if value is None and option == "None" or type(value).__name__ == option:
-            return value
-    hint = " (YAML reads 1e-3 as a text: write 1.0e-3)" if "float" in kind else ""
-    raise ValueError(f"{name} must be {kind}, not {value!r}{hint}")
+def _fit(name: str, value: Any, default: Any) -> Any:
+    kind = type(default)
+    if kind is float and type(value) is int:
+        return float(value)
+    if None in (value, default) or type(value) is kind:
+        return value
+    hint = " (YAML reads 1e-3 as a text: write 1.0e-3)" if kind is float else ""
+    raise ValueError(f"{name} must be {kind.__name__}, not {value!r}{hint}")
 
 
 def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
@@ -97,10 +81,7 @@ def presets(path: Path) -> list[str]:
 def read_yaml(file: Path) -> dict[str, Any]:
     """Return the lines of `name: value` that a file holds; none of an empty one."""
     text = file.read_text(encoding="utf-8")
-    try:
-        content = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file.name} is no YAML: {' '.join(str(error).split())}") from error
+    content = yaml.safe_load(text) or {}
     names = re.findall(r"^(\w+):", text, re.MULTILINE)  # YAML takes the last of two
     if not isinstance(content, dict) or len(names) > len(set(names)):
         raise ValueError(f"{file.name} must hold lines of `name: value`, each name once")

@@ -3,26 +3,19 @@
     Run ──► runs/<name>/record.json ──► notebooks/results/*.csv ──► load
             of each run, ignored        `merge`, one at a time      one frame, a row a value
 
-    runs.csv         a row a run: run, notebook, preset, parameters, commit, versions, ...
-    NOTEBOOK.csv     a row a value: run, method, model, data, seed, metric, value, n, unit, ...
-
-`run` joins the two: a digest of notebook, preset and parameters. `parameters` and `value` hold
-JSON; a text that could be taken for a number is in double quotes.
+`docs/runs.md` describes the tables. A text that could be taken for a number is in double quotes.
 """
 
 import json
-import math
 import os
 import platform
 import re
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +23,7 @@ import pandas as pd
 
 from alkit.base import paths
 from alkit.base.files import replacing
-from alkit.lab.parameters import check, defaults, parameters
+from alkit.lab.parameters import check, parameters
 
 FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel
 RUN = "run notebook preset parameters commit versions threads machine busy date".split()
@@ -38,7 +31,6 @@ VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
 JSON = {"parameters", "value"}  # columns that always hold JSON
 Row = dict[str, Any]
-_named = itemgetter("notebook", "preset", "parameters")  # of a run
 
 
 class Run:
@@ -89,19 +81,13 @@ class Run:
             n: how many test items the value is a mean of.
             extra: further fields, such as an epoch or the index of a repetition.
         Raises:
-            ValueError: another value, or a number that is not finite.
+            ValueError: a number that is not finite, or a name of `extra` that is taken.
         """
         free = _plain(dict(extra or {}))
         if clash := sorted({*free} & {*RUN, *VALUE}):
             raise ValueError(f"extra fields {clash} of {metric!r}: these names are taken")
         labels = {"method": method, "model": model, "data": data, "seed": _plain(seed)}
-        kept = None
-        with suppress(Exception):  # whatever JSON, numpy or torch say of it
-            kept = _plain(value)
-        if kept is None or isinstance(kept, dict):
-            said = "give a finite number, a text, or a list of these"
-            raise ValueError(f"{metric} is {str(value)[:60]}: {said}")
-        measured = {"metric": metric, "value": kept, "n": _plain(n), "unit": unit}
+        measured = {"metric": metric, "value": _plain(value), "n": _plain(n), "unit": unit}
         key = json.dumps([metric, labels, free], sort_keys=True)
         self._rows[key] = labels | measured | free
 
@@ -110,11 +96,10 @@ class Run:
 
         `alkit run --record`, a sweep or `alkit results --add` puts it into the tables.
         """
-        named = self.notebook, self.preset, self.parameters
-        alone = paths.runs_dir() / f"{self.notebook}.{self.preset}.{identity(*named)}"
-        path = Path(os.environ.get(FOLDER) or alone) / "record.json"
-        content = dict(zip(RUN[1:4], named, strict=True)) | origin()
-        content |= {"busy": round(self.busy, 2), "rows": [*self._rows.values()]}
+        named = {"notebook": self.notebook, "preset": self.preset, "parameters": self.parameters}
+        path = Path(os.environ.get(FOLDER) or folder_of(named)) / "record.json"
+        rows = [*self._rows.values()]
+        content = named | origin() | {"busy": round(self.busy, 2), "rows": rows}
         with replacing(path) as partial:
             partial.write_text(json.dumps(content, allow_nan=False, indent=1), encoding="utf-8")
         return path
@@ -159,38 +144,28 @@ def origin() -> dict[str, Any]:
 
 def _commit() -> str:
     """Return the short commit, with a "+" if sources differ from it, or "unknown" without git."""
-
-    def git(*words: str) -> str:
-        return subprocess.check_output(["git", *words], cwd=paths.root(), **quiet).strip()
-
+    words = "git status --porcelain=v2 --branch -- . :!notebooks/results".split()  # no source
     quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "text": True}
-    try:  # records made just before are no change of the source
-        changed = git("status", "--porcelain", "--", ".", ":!notebooks/results")
-        return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+    try:
+        head, *others = subprocess.check_output(words, cwd=paths.root(), **quiet).splitlines()
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    changed = any(not line.startswith("#") for line in others)
+    return head.split()[-1][:8] + ("+" if changed else "")
 
 
 # ---- the committed tables
 
 
-def identity(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
-    """Return what a run is known by in the tables."""
-    text = json.dumps([notebook, preset, dict(parameters)], sort_keys=True)
+def identity(run: Mapping[str, Any]) -> str:
+    """Return what a run is known by: a digest of its notebook, preset and parameters."""
+    text = json.dumps([run[name] for name in RUN[1:4]], sort_keys=True)
     return f"r{sha256(text.encode()).hexdigest()[:9]}"  # no table takes it for a number
 
 
-def key(notebook: str, preset: str, parameters: Mapping[str, Any]) -> str:
-    """Return what tells whether a run has been before.
-
-    A parameter that the notebook did not have then counts with its default.
-    """
-    return identity(notebook, preset, {**defaults(notebook), **parameters})
-
-
-def known() -> set[str]:
-    """Return by `key` which committed runs there are."""
-    return {key(*_named(run)) for run in runs()}
+def folder_of(run: Mapping[str, Any]) -> Path:
+    """Return the folder of a run: `runs/NOTEBOOK.PRESET.IDENTITY`."""
+    return paths.runs_dir() / f"{run['notebook']}.{run['preset']}.{identity(run)}"
 
 
 def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
@@ -208,14 +183,11 @@ def merge(files: Iterable[str | Path]) -> None:
         notebook, rows = record["notebook"], record.pop("rows")
         if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes a file's name
             raise ValueError(f"notebook {notebook!r}: use letters, digits and - _ . = + , only")
-        head, there = {"run": identity(*_named(record))}, runs()
-        own = key(*_named(record))
-        gone = {run["run"] for run in there if key(*_named(run)) == own} | {*head.values()}
-        for table, first, before, new in (
-            (notebook, VALUE, _rows_of(notebook), [head | row for row in rows]),
-            ("runs", RUN, there, [head | record]),
-        ):
-            _write(table, first, [*(row for row in before if row["run"] not in gone), *new])
+        head = {"run": identity(record)}
+        new = {notebook: (VALUE, [head | row for row in rows]), "runs": (RUN, [head | record])}
+        for table, (first, added) in new.items():
+            others = [row for row in _rows_of(table) if row["run"] != head["run"]]
+            _write(table, first, [*others, *added])
 
 
 def _rows_of(table: str) -> list[Row]:
@@ -267,78 +239,12 @@ def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame
     notebooks alone. `parameters` holds JSON as text, `value` numbers, texts or lists.
     """
     heads = {run["run"]: run for run in runs(notebook, preset)}
+    for run in heads.values():
+        run["parameters"] = json.dumps(run["parameters"], sort_keys=True)
     names = dict.fromkeys(run["notebook"] for run in heads.values())
-    rows = (row for name in names for row in _rows_of(name) if row["run"] in heads)
-    return _frame([heads[row["run"]] | row for row in rows])
-
-
-def read(path: str | Path) -> pd.DataFrame:
-    """Return the rows of one run, from its `record.json` or the executed notebook beside it."""
-    path = Path(path).with_name("record.json")
-    if not path.is_file():
-        return _frame([])
-    record = json.loads(path.read_text(encoding="utf-8"))
-    head, rows = {"run": identity(*_named(record))}, record.pop("rows")
-    return _frame([record | head | row for row in rows])
-
-
-def _frame(rows: list[Row]) -> pd.DataFrame:
-    for row in rows:
-        row["parameters"] = json.dumps(row["parameters"], sort_keys=True)
-        row["unit"] = row["unit"] or ""
+    found = (row for name in names for row in _rows_of(name) if row["run"] in heads)
+    rows = [heads[row["run"]] | row | {"unit": row["unit"] or ""} for row in found]
     extra = dict.fromkeys(name for row in rows for name in row if name not in (*FIRST, *RUN))
     frame = pd.DataFrame(rows, columns=[*FIRST, *RUN[3:], *extra])
     whole = dict.fromkeys(("seed", "n", "threads"), "Int64")
     return frame.astype({"value": object, "busy": float} | whole)
-
-
-def summary(frame: pd.DataFrame, by: Sequence[str] | None = None) -> pd.DataFrame:
-    """Return n, sd (n - 1), mean, min, max and median of the numbers in each group.
-
-    Args:
-        by: what makes a group; by default all that tells rows apart but the seed, extra fields (an
-            epoch, a contender) included.
-    """
-    numbers = frame[frame["value"].map(type).isin([int, float])]
-    if by is None:
-        apart = [name for name in numbers if name not in ("value", "seed", "n", "run", *RUN[3:])]
-        by = [name for name in apart if numbers[name].notna().any()]
-    keys = {name: numbers[name].map(lambda v: str(v) if isinstance(v, list) else v) for name in by}
-    groups = numbers.assign(value=numbers["value"].astype(float), **keys)
-    found = groups.groupby(list(by), dropna=False, sort=False)["value"]
-    named = {"n": "count", "sd": "std"} | {name: name for name in ("mean", "min", "max", "median")}
-    return found.agg(**named).reset_index()
-
-
-def table(
-    frame: pd.DataFrame,
-    *,
-    rows: Sequence[str] = ("data", "model", "method"),
-    columns: str = "metric",
-) -> str:
-    """Return a markdown table of means and spreads ("97.2 ± 0.4"), one line per label of `rows`.
-
-    Labels that no row has are left out. Several values of one seed in a cell are refused.
-    """
-    labels = [name for name in rows if frame[name].notna().any()]
-    if frame[[*labels, columns, "unit", "seed"]].duplicated().any():
-        told = ", ".join([*labels, columns, "seed"])
-        raise ValueError(f"several values have the same {told}: select some, or name more as rows")
-    heads = frame[columns].astype(str)
-    if columns == "metric":
-        heads = heads.where(frame.unit == "", heads + " (" + frame.unit + ")")
-    stats = summary(frame.assign(head=heads), by=[*labels, "head"]).set_index([*labels, "head"])
-    cells = pd.Series([*map(_spread, stats["mean"], stats["sd"])], index=stats.index)
-    order = [*dict.fromkeys(stats.index.get_level_values("head"))]
-    wide = cells.unstack("head", sort=False)[order].fillna("").reset_index().fillna("")
-    rule = ["---"] * len(labels) + ["---:"] * len(order)
-    lines = [[*labels, *order], rule, *wide.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
-
-
-def _spread(mean: float, sd: float) -> str:
-    if math.isnan(sd) or sd == 0:
-        alone = f"{mean:.4g}" if abs(mean) < 10_000 else f"{mean:.0f}"
-        return alone if math.isnan(sd) else f"{alone} ± 0"
-    places = max(1, -math.floor(math.log10(sd)))
-    return f"{mean:.{places}f} ± {sd:.{places}f}"

@@ -1,99 +1,56 @@
-"""How figures show methods, tasks and names: colours, markers, lines and words, as plain data."""
+"""How figures show methods, tasks and data sets, as plain data."""
 
-# one colour a family, one marker and label a method, the same in every notebook
-METHODS = {
-    "bp": ("0.35", "o", "BP"),
-    "al": ("#0173b2", "s", "AL"),
-    "al_m": ("#56b4e9", "^", "AL-M"),
-    "al_fm": ("#029e73", "v", "AL-FM"),
-    "al_pipeline": ("#de8f05", "D", "AL pipeline"),
-    "local": ("#56b4e9", "p", "local classifiers"),
-    "local_pipeline": ("#56b4e9", "d", "local classifiers, pipeline"),
-    # AL's rivals that records name by a recipe of AL's blocks, see `who`
-    "fixed_codes": ("#56b4e9", "p", "local classifiers, fixed codes"),
-    "linear": ("#ca9161", "s", "linear heads"),
-    "cosine": ("#d55e00", "P", "cosine heads"),
-    "predsim": ("#949494", "X", "predsim"),
-    "dgl": ("#cc78bc", "<", "DGL"),
-    "scpl": ("#fbafe4", "*", "SCPL"),
-    "gpipe": ("#cc78bc", "<", "GPipe"),
-    "1f1b": ("#cc78bc", ">", "1F1B"),
-    "zero_bubble": ("#cc78bc", "*", "zero bubble"),
-    "interleaved_1f1b": ("#cc78bc", "D", "interleaved 1F1B"),
-    "looped_bfs": ("#cc78bc", "s", "looped BFS"),
-    "zbv": ("#cc78bc", "v", "zero bubble on a V"),
-    "dualpipev": ("#cc78bc", "P", "DualPipeV"),
-    "ddp": ("#ca9161", "p", "data parallel"),
-    "seq": ("0.35", "o", "sequential"),
-    "ddg": ("#d55e00", "s", "DDG"),
-    "ddg_barrier": ("#d55e00", "X", "DDG, barrier"),
-    "ddg_inplace": ("#d55e00", "1", "DDG, in place"),
-    "fr": ("#949494", "^", "FR"),
-    "fr_barrier": ("#949494", "v", "FR, barrier"),
-    "fr_1f1b": ("#949494", "d", "FR, 1F1B order"),
-    "pipedream": ("#0173b2", "D", "PipeDream"),
-    "pipedream_recompute": ("#0173b2", "h", "PipeDream, recompute"),
-    "pipedream_sync": ("#0173b2", "H", "PipeDream, vertical sync"),
-    "pipedream_inplace": ("#0173b2", "2", "PipeDream, in place"),
-    "2bw": ("#56b4e9", "8", "PipeDream-2BW"),
-    "central": ("0.35", "X", "central"),
-    "fed": ("#0173b2", "o", "federated"),
-    "splitfed": ("#cc78bc", "s", "SplitFed"),
-    "pipelearn": ("#029e73", "D", "PipeLearn"),
-    "freeze": ("#949494", "o", "freeze only"),
-    "freeze_pipe_cache": ("#56b4e9", "^", "freeze, pipe, cache"),
-    "freeze_pipe_dp": ("#0173b2", "s", "freeze, pipe, dp"),
-    "elastic": ("#882255", "D", "elastic"),
-    "torch_1f1b": ("#cc78bc", "X", "torch's 1F1B"),
-    "fsdp": ("#ca9161", "h", "FSDP"),
-    "ddp_fewer": ("#ca9161", "v", "data parallel, fewer epochs"),
-    "ddp_checkpoint": ("#ca9161", "s", "data parallel, checkpoints"),
-    "ddp_lora": ("#ca9161", "*", "data parallel, LoRA"),
-    "ddp_freeze_cache": ("#029e73", "p", "data parallel, freeze, cache"),
-    "one_freeze_cache": ("#029e73", "o", "one process, freeze, cache"),
-    "head_cache": ("#949494", "P", "head only, cache"),
-    "dtp": ("#332288", "X", "DTP"),
-    "dtp_exact": ("#029e73", "*", "DTP, exact"),
-    "dtp_matched": ("#56b4e9", "^", "DTP, matched"),
-    "dtp_frozen": ("#56b4e9", "v", "DTP, frozen places"),
-    "dtp_orthogonal": ("#56b4e9", "<", "DTP, orthogonal noise"),
-    "dtp_fused": ("#332288", "P", "DTP, fused"),
-    "dtp_fixed": ("#949494", "x", "fixed feedback"),
-    "vanilla_dtp": ("#de8f05", "s", "vanilla DTP"),
-    "tp": ("#d55e00", "o", "TP"),
-    "ddtp": ("#cc78bc", "h", "DDTP"),
-    "fa": ("#ca9161", "s", "FA"),
-    "dfa": ("#ca9161", "^", "DFA"),
-    "shallow": ("#949494", "p", "last block only"),
-}
-SAID = {"original": "as published"}
-NAMES = {
+import seaborn as sns
+
+# colours and markers go round by place, so a new name goes to the end
+METHODS = """
+    al al_m al_fm al_pipeline local local_pipeline bp
+    fixed_codes linear cosine predsim dgl scpl
+    seq ddg ddg_barrier ddg_inplace fr fr_barrier fr_1f1b
+    pipedream pipedream_recompute pipedream_sync pipedream_inplace 2bw
+    gpipe 1f1b zero_bubble interleaved_1f1b looped_bfs zbv dualpipev torch_1f1b
+    fed central splitfed pipelearn
+    ddp ddp_fewer ddp_freeze_cache one_freeze_cache head_cache
+    freeze freeze_pipe_cache freeze_pipe_dp elastic
+    dtp dtp_exact dtp_matched dtp_frozen dtp_fused dtp_fixed vanilla_dtp tp fa dfa shallow
+    dtp_orthogonal ddtp fsdp ddp_checkpoint ddp_lora
+""".split()
+BASELINES = ("bp", "seq", "central")  # grey
+MARKERS = "osv^<>DPXp*"  # as many as share no divisor with the colours: no two names look alike
+CAPITALS = "1f1b al bfs bp ddg ddp ddtp dfa dgl dp dtp fa fr fsdp lstm scpl tp vgg zbv".split()
+WORDS = {
+    "2bw": "PipeDream-2BW",
+    "al_fm": "AL-FM",
+    "al_m": "AL-M",
+    "cosine": "cosine heads",
+    "dualpipev": "DualPipeV",
+    "fed": "federated",
+    "fixed_codes": "local classifiers, fixed codes",
+    "gpipe": "GPipe",
+    "linear": "linear heads",
+    "lora": "LoRA",
+    "local": "local classifiers",
+    "original": "as published",
+    "pipedream": "PipeDream",
+    "pipelearn": "PipeLearn",
+    "seq": "sequential",
+    "splitfed": "SplitFed",
+    # data and networks
     "ag_news": "AG News",
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
     "dbpedia": "DBpedia",
     "imdb": "IMDb",
-    "sst2": "SST-2",
-    "tiny_imagenet": "Tiny ImageNet",
-    "lstm": "LSTM",
     "resnet": "ResNet-18",
     "resnet20": "ResNet-20",
-    "transformer": "Transformer",
-    "vgg": "VGG",
+    "sst2": "SST-2",
+    "tiny_imagenet": "Tiny ImageNet",
 }
-KINDS = {
-    "forward": "#8ab6e1",
-    "backward": "#e8a87c",
-    "update": "#7fb685",
-    "backward_input": "#d9776b",
-    "backward_weight": "#f2cfb3",
-    "send": "#c9b3e0",
-    "receive": "#c9b3e0",
-    "load": "0.85",
-    "feedback": "#f0d58c",
-    "targets": "#e39ac0",
-    "learn": "#f0d58c",
-    "target": "#e39ac0",
-}
-NUMBERS = {"stage": "part of the network", "batch": "batch", "micro": "micro-batch"}
-CLOCKS = {"device": "seconds, by the device's clock", "virtual": "simulated time"}
+WORDS |= {word: word.upper() for word in CAPITALS}
+KINDS = dict(
+    zip(
+        "forward backward update backward_input backward_weight send learn target".split(),
+        sns.color_palette("pastel").as_hex(),
+        strict=False,
+    )
+)

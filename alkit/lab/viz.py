@@ -2,19 +2,17 @@
 
 import io
 import os
-import sys
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
 
 from alkit.base.paths import runs_dir
 from alkit.lab import styles
@@ -28,21 +26,11 @@ SAVED_DPI = 160
 Shown = Literal["stage", "batch", "micro"]
 
 
-def shell() -> Any:
-    """Return IPython's shell, None outside of it."""
-    return sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-
-
 def set_theme() -> None:
-    """Set the house's theme: white grid, colour-blind palette, opaque background.
-
-    A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
-    """
-    if hasattr(here := shell(), "kernel") and mpl.get_backend().lower() == "agg":
-        here.run_line_magic("matplotlib", "inline")
+    """Set the house's theme: white grid, colour-blind palette, opaque background."""
     rc: dict[str, Any] = {"figure.figsize": SINGLE, "figure.facecolor": "white"}
     rc |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
-    rc |= {"figure.constrained_layout.use": True, "svg.hashsalt": "alkit"}
+    rc |= {"figure.constrained_layout.use": True, "svg.hashsalt": "alkit"}  # the same ids each time
     looks: dict[str, Any] = {"style": "whitegrid", "palette": "colorblind", "font_scale": 0.8}
     sns.set_theme(context="notebook", rc=rc, **looks)
 
@@ -55,51 +43,35 @@ def put_title(where: Axes | Figure, text: str) -> None:
         where.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold", wrap=True)
 
 
-def known(name: str) -> bool:
-    """Say whether a name is a method's, with a colour, a marker and a label of its own."""
-    return name.partition(",")[0] in styles.METHODS
+def colour(name: str) -> str:
+    """Return the colour of a method, however it was run; of another name, grey.
 
-
-def colour(method: str) -> str:
-    """Return the colour of a method, however it was run: "fr, new noise" has FR's."""
-    return _of(method.partition(",")[0])[0]
+    "fr, new noise" has FR's, "al mse" AL's, and "al dgl" DGL's.
+    """
+    own = _method(name)
+    if own not in styles.METHODS or own in styles.BASELINES:
+        return "0.35" if own in styles.BASELINES else "0.6"
+    palette = sns.color_palette("colorblind").as_hex()
+    del palette[7:9]  # grey, as the baselines are, and yellow, which white swallows
+    return palette[styles.METHODS.index(own) % len(palette)]
 
 
 def marker(method: str) -> str:
     """Return the marker of a method."""
-    return _of(method)[1]
+    return styles.MARKERS[styles.METHODS.index(_method(method)) % len(styles.MARKERS)]
 
 
-def label(method: str) -> str:
-    """Return the name of a method as plots show it; what follows a comma says how it was run."""
-    name, comma, how = method.partition(",")
-    return _of(name)[2] + comma + how
+def label(name: str) -> str:
+    """Return a method, recipe, data set or network as people write it: "AL-FM", "FR, new noise"."""
+    recipe = name.partition(" ")[2]
+    name = recipe if recipe in styles.METHODS else name
+    words = re.sub(r"\w+", lambda each: styles.WORDS.get(each[0], each[0]), name.replace("_", " "))
+    return styles.WORDS.get(name, words)
 
 
-def proper_name(name: str) -> str:
-    """Return the name of a data set or of a network as people write it."""
-    return styles.NAMES.get(name, name)
-
-
-def seeds(count: int) -> str:
-    """Return how many seeds, as a title says it."""
-    return f"{count} seed" if count == 1 else f"{count} seeds"
-
-
-def who(name: str) -> str:
-    """Return whose colour a record's label has: AL's for "al mse", DGL's for "al dgl"."""
+def _method(name: str) -> str:
     method, _, recipe = name.partition(" ")
-    return recipe if recipe in styles.METHODS else method
-
-
-def kind_colour(kind: str) -> str:
-    """Return the colour of a kind of task: "forward", "backward", "update", ..."""
-    return styles.KINDS.get(kind, "0.7")
-
-
-def shades(count: int) -> list[str]:
-    """Return colours for lines that are no methods: cuts, links, sizes."""
-    return list(sns.color_palette("colorblind", count).as_hex())
+    return recipe if recipe in styles.METHODS else method.rstrip(",")
 
 
 def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "stage") -> Figure:
@@ -119,68 +91,28 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
     for ax, (name, timeline) in zip(axes[:, 0], timelines.items(), strict=True):
         _gantt(ax, timeline, number, span_s)
         ax.set_title(name)
-    ax.set(xlabel=styles.CLOCKS.get(timeline.clock, "seconds"), xlim=(0, span_s or 1))
-    every = [i for timeline in timelines.values() for i in timeline.intervals]
-    seen = {i.kind for i in every if i.end_s > i.start_s}
-    handles = [
-        Patch(color=color, label=kind.replace("_", ", "))
-        for kind, color in styles.KINDS.items()
-        if kind in seen
-    ]
-    handles.append(Patch(alpha=0, label=f"number: {styles.NUMBERS[number]}"))
-    if any(i.batch for i in every):
-        handles.append(Patch(alpha=0, label="shade: every other batch"))
-    columns = min(len(handles), 5)
-    fig.legend(handles=handles, loc="outside lower right", ncols=columns, frameon=False)
+    clock = "simulated time" if timeline.clock == "virtual" else "seconds"
+    said = f"{clock}; number: {number}, shade: every other batch"
+    ax.set(xlabel=said, xlim=(0, span_s or 1))
+    seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
+    handles = [Patch(color=c, label=kind) for kind, c in styles.KINDS.items() if kind in seen]
+    fig.legend(handles=handles, loc="outside lower right", ncols=5, frameon=False)
     put_title(fig, title)
     return fig
 
 
 def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
-    places = {name: at for at, name in enumerate(timeline.resources)}
-    edge: dict[str, Any] = {"edgecolor": "white", "linewidth": 0.5}
-    for i in timeline.intervals:
-        y, width, shade = places[i.resource], i.end_s - i.start_s, 0.6 if i.batch % 2 else 1.0
-        ax.barh(y, width, left=i.start_s, color=kind_colour(i.kind), alpha=shade, **edge)
-        if width > 0.018 * span_s:
-            middle = i.start_s + width / 2
-            told = str(getattr(i, number))
-            ax.text(middle, y, told, ha="center", va="center", fontsize=7, color="0.1")
-    ax.set_yticks(range(len(places)), list(places))
+    rows = pd.DataFrame(timeline.intervals)
+    rows["shade"] = 1.0 - 0.4 * (rows.batch % 2)
+    for (kind, shade), own in rows.groupby(["kind", "shade"]):
+        look: dict[str, Any] = {"color": styles.KINDS.get(kind, "0.85"), "alpha": shade}
+        y, width = own.resource.map(timeline.resources.index), own.end_s - own.start_s
+        bars = ax.barh(y, width, left=own.start_s, edgecolor="white", linewidth=0.5, **look)
+        told = own[number].astype(str).where(width > 0.018 * span_s, "")
+        ax.bar_label(bars, told, label_type="center", fontsize=7, color="0.1")
+    ax.set_yticks(range(len(timeline.resources)), timeline.resources)
     ax.invert_yaxis()
     ax.grid(visible=False, axis="y")
-
-
-def learning_curves(
-    curves: pd.DataFrame, title: str, *, chance: float | None = None, ax: Axes | None = None
-) -> Axes:
-    """Draw validation accuracy over the epochs: one line per label, a band from lowest to highest.
-
-    Args:
-        curves: rows of `studies.al.family_study.curves`: label ("bp", ...), epoch, val_acc.
-        chance: accuracy of guessing, drawn as a thin line.
-    """
-    named = curves.assign(shown=curves["label"].map(display))
-    methods = dict(zip(named["shown"], named["label"].map(who), strict=True))
-    colours = {name: colour(method) for name, method in methods.items()}
-    markers = {name: marker(method) for name, method in methods.items()}
-    told: dict[str, Any] = {"hue": "shown", "style": "shown"}
-    told |= {"palette": colours, "markers": markers}
-    ax = sns.lineplot(named, x="epoch", y="val_acc", errorbar=("pi", 100), ax=ax, **told)
-    if chance is not None:
-        ax.axhline(chance, color="0.6", lw=0.8)
-        ax.text(1, chance, "chance", fontsize=7, color="0.4", va="bottom")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set(xlabel="epoch", ylabel="validation accuracy, %", title=title)
-    ax.legend(frameon=False)
-    return ax
-
-
-def display(name: str) -> str:
-    """Return a label such as "al original" as plots show it: "AL, as published"."""
-    method, recipe = who(name), name.partition(" ")[2]
-    how = "" if recipe in ("", method) else f", {styles.SAID.get(recipe, recipe.replace('_', ' '))}"
-    return label(method) + how
 
 
 def png(fig: Figure) -> bytes:
@@ -199,14 +131,7 @@ def save(fig: Figure, name: str) -> list[Path]:
     folder = Path(os.environ.get(FOLDER) or runs_dir() / name)
     folder.mkdir(parents=True, exist_ok=True)
     png, svg = folder / f"{name}.png", folder / f"{name}.svg"
-    with mpl.rc_context({"svg.hashsalt": "alkit"}):
-        # neither a date nor matplotlib's version: they would change every file without need
-        fig.savefig(png, dpi=SAVED_DPI, facecolor="white", metadata={"Software": None})
-        fig.savefig(svg, facecolor="white", metadata={"Date": None, "Creator": None})
+    # neither a date nor matplotlib's version: they would change every file without need
+    fig.savefig(png, dpi=SAVED_DPI, metadata={"Software": None})
+    fig.savefig(svg, metadata={"Date": None, "Creator": None})
     return [png, svg]
-
-
-def _of(method: str) -> Sequence[str]:
-    if method not in styles.METHODS:
-        raise ValueError(f"unknown method {method!r}: known are {', '.join(styles.METHODS)}")
-    return styles.METHODS[method]

@@ -58,8 +58,11 @@ def test_links_of_a_page_lead_on(page: Path | str):
 
 @each_notebook
 def test_parameters_are_literals_of_one_cell_and_begin_with_smoke(path: Path):
-    preset = parameters.parameters(path)["preset"]  # which refuses what is no literal
-    assert (preset.type, preset.default) == ("str", "smoke")
+    assert parameters.parameters(path)["preset"] == "smoke"  # which refuses what is no literal
+    (cell,) = [cell for cell in cells_of(path, "code") if "parameters" in tags(cell)]
+    for line in ast.parse(cell.source).body:  # a value must have its default's type
+        kind, default = ast.unparse(line.annotation), ast.literal_eval(line.value)
+        assert type(default).__name__ == kind.split("[")[0].split(" | ")[0] or default is None
 
 
 @each_notebook

@@ -13,6 +13,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -188,12 +189,17 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
     gaps = []
     for ax, (name, own) in zip(axes[0], sets, strict=True):
         found = curves(own)
-        title = f"{viz.proper_name(name)}, {viz.seeds(own.seed.nunique())}"
-        viz.learning_curves(found, title, ax=ax).get_legend().remove()
-        ax.set_ylabel("validation accuracy, %" if ax is axes[0, 0] else "")
+        title = f"{viz.label(name)}, {own.seed.nunique()} seeds"
+        told = {"palette": {each: viz.colour(each) for each in found.label}, "hue": "label"}
+        told |= {"errorbar": ("pi", 100), "legend": ax is axes[0, 0]}
+        sns.lineplot(found, x="epoch", y="val_acc", ax=ax, **told)
+        ax.locator_params("x", integer=True)
+        ax.set(title=title, ylabel="validation accuracy, %" if ax is axes[0, 0] else "")
         last = found[found.epoch == found.epoch.max()].groupby("label").val_acc.mean()
         gaps.append(last["al fixed_codes"] - last["bp"])
     handles, names = axes[0, 0].get_legend_handles_labels()
+    axes[0, 0].get_legend().remove()
+    names = [viz.label(each) for each in names]
     fig.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     far = max(gaps, key=abs)
     viz.put_title(fig, f"Local classifiers minus backprop at the end: {far:+.1f} points")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from alkit.lab import viz
 from studies.all_methods.runs import ROWS
 from studies.all_methods.tables import label
 
@@ -26,7 +25,7 @@ def report(table: pd.DataFrame, said: str) -> str:
     changed = [name for name in table.index if ROWS[name].changed]
     marks = dict(zip(changed, "abcdefghij", strict=False))
     head = f"{'':18} {'accuracy, %':13} {'waits removed':26} {'4 devices':>9} {'memory':>7}"
-    lines = [f"{said}, {viz.seeds(int(table.n.max()))}", head]
+    lines = [f"{said}, {int(table.n.max())} seeds", head]
     lines += [_line(table, name, marks.get(name, "")) for name in table.index]
     lines += [FACTORS]
     lines += [f"{mark}  {ROWS[name].changed}" for name, mark in marks.items()]

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.lab import viz
-from alkit.lab.compare import paired_t
+from alkit.lab.compare import of_seeds
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.timeline import Timeline
@@ -29,12 +29,11 @@ def over_seeds(accuracy: pd.DataFrame) -> pd.DataFrame:
     )
     rows = {}
     for name in sorted(accuracy.name.unique(), key=[*ROWS].index):
-        mean, low, high = paired_t(wide[name].dropna().to_numpy(float))
+        mean, low, high, *_ = of_seeds(wide[name].dropna())
         row = {"accuracy": mean, "half": (high - low) / 2, "sd": wide[name].std()}
         row["n"] = wide[name].count()
         if name != "bp" and "bp" in wide:
-            differences = (wide[name] - wide.bp).dropna().to_numpy(float)
-            against = paired_t(differences)
+            against = of_seeds((wide[name] - wide.bp).dropna())[:3]
             row |= dict(zip(("against_bp", "low", "high"), against, strict=True))
         rows[name] = row
     return pd.DataFrame(rows).T.reindex(columns=COLUMNS)  # backprop alone has all of them, too

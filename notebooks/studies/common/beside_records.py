@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 
 from alkit.lab import viz
 from alkit.lab.results import Run
-from alkit.lab.viz import proper_name
 
 ROW = 0.27  # inches
 TIMED = {"s", "ms", "1/s", "x"}  # units of what a busy machine spoils
@@ -82,9 +81,7 @@ def _unlike(run: Run, now: pd.DataFrame, kept: pd.DataFrame, metric: str) -> str
     for column in ("data", "preset"):
         own, theirs = (_used(rows, metric, column) for rows in (now, kept))
         if not own <= theirs:
-            used = [
-                " and ".join(map(proper_name, sorted(each))) or "none" for each in (own, theirs)
-            ]
+            used = [" and ".join(map(viz.label, sorted(each))) or "none" for each in (own, theirs)]
             what = "preset " if column == "preset" else ""
             return f"this run used {what}{used[0]}, they used {what}{used[1]}"
     held = [json.loads(each) for each in set(kept.parameters)]
@@ -134,18 +131,13 @@ def _values(
 def _label(name: tuple[object, ...], by: Sequence[str]) -> str:
     """Name a row; of AL's recipes those that are rivals have a name of their own."""
     parts = dict(zip(by, name, strict=True))
-    who = _who(parts)
-    if viz.known(who):
-        parts["method"] = viz.label(who)
-        if who == parts.get("recipe"):
-            del parts["recipe"]
+    parts["method"] = viz.label(_who(parts))
+    parts.pop("recipe", None)
     return ", ".join(_short(part) for part in parts.values() if _short(part))
 
 
 def _who(parts: Mapping[str, object]) -> str:
-    recipe = parts.get("recipe", "")
-    method = str(parts.get("method", ""))
-    return viz.who(f"{method} {recipe}") if recipe else method
+    return f"{parts.get('method', '')} {parts.get('recipe', '')}".strip()
 
 
 def _short(part: object) -> str:
@@ -153,5 +145,4 @@ def _short(part: object) -> str:
 
 
 def _colour(name: tuple[object, ...], by: Sequence[str]) -> str:
-    method = _who(dict(zip(by, name, strict=True)))
-    return viz.colour(method) if viz.known(method) else "0.6"
+    return viz.colour(_who(dict(zip(by, name, strict=True))))

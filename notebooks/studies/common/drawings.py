@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch
 
 from alkit.lab import viz
+from alkit.lab.styles import KINDS
 from studies.all_methods import tables as axis_tables
 
 SHOWN = ("bp", "1f1b", "pipedream", "al_pipeline")
@@ -33,7 +34,7 @@ def front() -> Figure:
             worker = line.resources.index(i.resource)
             place = {"y": 5 * at + worker, "left": i.start_s, "width": i.end_s - i.start_s}
             shade = 1.0 if i.batch % 2 == 0 else 0.55
-            ax.barh(**place, height=0.9, color=viz.kind_colour(i.kind), alpha=shade)
+            ax.barh(**place, height=0.9, color=KINDS[i.kind], alpha=shade)
         share = "" if name == "bp" else f" = {ends[name] / ends['bp']:.2f} of BP"
         ax.text(
             ends[name] + 0.8, 5 * at + 1.5, f"{ends[name]:g}{share}", va="center", fontsize=USUAL
@@ -44,7 +45,7 @@ def front() -> Figure:
     ax.grid(visible=False, axis="y")
     ax.set(xlim=(0, 1.08 * max(ends.values())), ylim=(5 * len(SHOWN) - 0.6, -0.9))
     ax.set_xlabel("time, in forwards of a block; equal blocks, free links", fontsize=USUAL)
-    handles = [Patch(color=viz.kind_colour(k), label=k) for k in ("forward", "backward", "update")]
+    handles = [Patch(color=KINDS[k], label=k) for k in ("forward", "backward", "update")]
     place = {"loc": "center right", "bbox_to_anchor": (0.99, 0.42)}
     fig.legend(handles=handles, fontsize=USUAL, frameon=False, **place)
     share = ends["al_pipeline"] / ends["bp"]

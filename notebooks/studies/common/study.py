@@ -202,7 +202,7 @@ class Study:
         ax.set(xlabel=self.unit)
 
     def _setting(self, values: Sequence[Any]) -> str:
-        named = {"data": viz.proper_name, "model": viz.proper_name, "modules": "K = {}".format}
+        named = {"data": viz.label, "model": viz.label, "modules": "K = {}".format}
         return ", ".join(
             named.get(name, f"{name} {{:g}}".format)(value)
             for name, value in zip(self.setting, values, strict=True)

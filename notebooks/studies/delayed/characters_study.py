@@ -215,7 +215,7 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     order = sorted(range(len(names)), key=lambda at: -list(ends.values())[at])
     legend = [lines[at] for at in order], [names[at] for at in order]  # from above, as at the end
     ax.legend(*legend, title="last part", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
-    title = f"{modules} modules, {viz.seeds(own.seed.nunique())}"
+    title = f"{modules} modules, {own.seed.nunique()} seeds"
     if {"pipedream", "seq"} <= ends.keys():
         cost = ends["pipedream"] - ends["seq"]
         title += f": PipeDream ends {cost:.2f} nats above sequential"

@@ -9,7 +9,7 @@ from torch import Tensor
 from alkit.dtp.networks import Net, network
 from alkit.dtp.pieces import EXACT, PUBLISHED
 from alkit.dtp.settings import Settings
-from alkit.lab.viz import put_title, shades
+from alkit.lab.viz import put_title
 from studies.common.dashboards import Dashboard
 from studies.dtp.one_batch import feedback_rates, trace
 
@@ -67,10 +67,10 @@ def picture(table: pd.DataFrame) -> Figure:
     blocks = list(dict.fromkeys(table.block))
     marks = {"angle": "angle to W^T, degrees", "distance": "distance from W^T", "loss": "loss"}
     for ax, (column, label) in zip(axes, marks.items(), strict=True):
-        for block, colour in zip(blocks, shades(len(blocks)), strict=True):
+        for block in blocks:
             own = table[table.block == block]
             scale = own[column].abs().max() if column == "loss" else 1.0
-            ax.plot(own.iteration, own[column] / scale, color=colour, label=block)
+            ax.plot(own.iteration, own[column] / scale, label=block)
         ax.set(xlabel="iteration", ylabel=label if column != "loss" else "loss / its largest")
     axes[0].set_ylim(0, 95)
     axes[0].legend(frameon=False, fontsize=8)

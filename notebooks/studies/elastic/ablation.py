@@ -14,7 +14,7 @@ from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.engine.trainer import Record
 from alkit.lab import results
 from alkit.lab.compare import gap, mean_and_seeds
-from alkit.lab.viz import colour, label, proper_name, put_title
+from alkit.lab.viz import colour, label, put_title
 from alkit.models.encoder import BertSizes, ViTSizes
 from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
@@ -243,9 +243,9 @@ def draw(rows: pd.DataFrame) -> Figure:
         ax.axvline(1, color="0.35", lw=1)
         ax.grid(visible=False, axis="y")
         ax.set(xlabel=f"times as fast as {label(other)}")
-        ax.set_title(proper_name(which))
+        ax.set_title(label(which))
         ax.invert_yaxis()
     ours = chosen.loc[tasks[0]][base]
-    title = f"{proper_name(tasks[0])}: elastic is {ours['elastic']:.1f} times as fast as"
+    title = f"{label(tasks[0])}: elastic is {ours['elastic']:.1f} times as fast as"
     put_title(fig, f"{title} {label(other)}")
     return fig

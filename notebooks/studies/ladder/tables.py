@@ -92,7 +92,7 @@ STUDY = Study(
     rows=_named,
     label=_label,
     say=say,
-    colour=lambda variant: viz.colour(viz.who(_label(variant))),
+    colour=lambda variant: viz.colour(_label(variant)),
 )
 chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 

@@ -13,7 +13,6 @@ from alkit.data.datasets import load
 from alkit.data.parts import Part
 from alkit.delayed import Pipeline
 from alkit.delayed.methods import METHODS as DELAYED
-from alkit.lab.setup import methods_page
 from alkit.schedule.locks import LOCKS
 from alkit.split.settings import TABLE as SPLIT
 from tests.helpers import state_of
@@ -166,7 +165,6 @@ def test_methods_printed_are_a_table_of_what_they_wait_for_and_cost():
         assert ", ".join(method.waits_for) in line
         assert {*method.waits_for, *method.removes} == {*LOCKS}
         assert not {*method.waits_for} & {*method.removes}
-    assert "costs" in methods_page(alkit.METHODS)
 
 
 @pytest.mark.parametrize("method", ["bp", "al", "pipedream", "1f1b", "pipelearn", "elastic", "dtp"])

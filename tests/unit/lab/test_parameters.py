@@ -1,33 +1,23 @@
 """What a notebook takes: its parameters cell, its presets, and what is refused before a run."""
 
 import pytest
+import yaml
 
 from alkit.lab import parameters
-from alkit.lab.parameters import Parameter
 from tests.unit.lab.helpers import write_notebook, write_preset
 
 
-def test_parameters_are_read_with_types(notebook):
+def test_parameters_are_read_with_their_defaults(notebook):
     known = parameters.parameters(notebook)
     assert list(known) == ["preset", "mode", "seed", "lr", "seeds", "depth"]
-    assert known["lr"] == Parameter("float", 1e-3)
-    assert known["seeds"] == Parameter("list[int]", [0, 1])
-    assert known["depth"] == Parameter("int | None", None)
+    assert (known["lr"], known["seeds"], known["depth"]) == (1e-3, [0, 1], None)
     assert parameters.parameters("10_x") == parameters.parameters("10") == known
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        ("a: int = 1\nb = 2", "`b = 2` is no `name: type = literal`"),
-        ("a: int", "`a: int` is no"),
-        ("a: thing = 1", "thing, not 1"),
-        ("a: int = 1.5", "int, not 1.5"),
-    ],
-)
-def test_a_bad_parameters_cell_is_said(tmp_path, source, message):
-    path = write_notebook(tmp_path, source)
-    with pytest.raises(ValueError, match=message):
+@pytest.mark.parametrize("line", ["b = 2", "a: int"])
+def test_a_bad_parameters_cell_is_said(tmp_path, line):
+    path = write_notebook(tmp_path, f"c: int = 1\n{line}")
+    with pytest.raises(ValueError, match=f"`{line}` is no `name: type = literal`"):
         parameters.parameters(path)
 
 
@@ -36,52 +26,38 @@ def test_a_notebook_that_is_none(notebook):
         parameters.parameters("10_y")
 
 
-def known(kind):
-    return {"v": Parameter(kind, None), "epochs": Parameter("int", 1)}
-
-
 @pytest.mark.parametrize(
-    ("kind", "value", "result"),
+    ("default", "value", "result"),
     [
-        ("int", 3, 3),
-        ("float", 3, 3.0),
-        ("bool", True, True),
-        ("str", "a", "a"),
-        ("list[float]", [1, 0.5], [1.0, 0.5]),
-        ("list[str]", [], []),
-        ("int | None", None, None),
-        ("None | list[str]", ["a"], ["a"]),
-        ("int | str", "a", "a"),
+        (1, 3, 3),
+        (0.5, 3, 3.0),
+        (False, True, True),
+        ("b", "a", "a"),
+        ([], ["a"], ["a"]),
+        (None, "a", "a"),
+        (0.5, None, None),
     ],
 )
-def test_a_fitting_value_is_taken_in_its_type(kind, value, result):
-    checked = parameters.check(known(kind), {"v": value}, "file.yaml")["v"]
+def test_a_fitting_value_is_taken_in_its_type(default, value, result):
+    checked = parameters.check({"v": default}, {"v": value}, "file.yaml")["v"]
     assert checked == result
     assert type(checked) is type(result)
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        ("float", True),
-        ("float | None", "fast"),
-        ("int", True),
-        ("int", 1.0),
-        ("int", None),
-        ("bool", 1),
-        ("str", 10),
-        ("list[int]", 1),
-        ("list[str]", "a"),
-        ("list[int]", [1, True]),
-        ("list[int]", [[1]]),
-    ],
+    ("default", "value"),
+    [(0.5, True), (0.5, "fast"), (1, True), (1, 1.0), (True, 1), (True, "false"), ("a", 10)]
+    + [([1], 1), (["b"], "a")],
 )
-def test_another_type_is_refused(kind, value):
+def test_another_type_is_refused(default, value):
     with pytest.raises(ValueError, match="file.yaml: v must be .*, not .*"):
-        parameters.check(known(kind), {"v": value}, "file.yaml")
+        parameters.check({"v": default}, {"v": value}, "file.yaml")
+
+
+def test_an_unknown_name_is_refused():
     near = r"no parameter 'epoch' \(did you mean 'epochs'\?\): there are v, epochs"
     with pytest.raises(ValueError, match=near):
-        parameters.check(known(kind), {"epoch": 3}, "file.yaml")
+        parameters.check({"v": 1, "epochs": 1}, {"epoch": 3}, "file.yaml")
 
 
 def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those(notebook):
@@ -103,8 +79,6 @@ def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those
         ("lr: 1e-3", "10_x.cpu.yaml: lr must be float, not '1e-3' .* write 1.0e-3"),
         ("- lr", "10_x.cpu.yaml must hold lines of `name: value`"),
         ("seed: 1\nlr: 2.0\nseed: 2", "10_x.cpu.yaml must hold lines .* each name once"),
-        ("lr: [", "10_x.cpu.yaml is no YAML"),
-        ("mode: !!python/name:os.system", "10_x.cpu.yaml is no YAML"),
     ],
 )
 def test_a_bad_preset_is_refused_in_one_sentence(notebook, text, message):
@@ -112,3 +86,9 @@ def test_a_bad_preset_is_refused_in_one_sentence(notebook, text, message):
     with pytest.raises(ValueError, match=message) as caught:
         parameters.preset_values(notebook, "cpu")
     assert "\n" not in str(caught.value)
+
+
+def test_a_preset_builds_no_object(notebook):
+    write_preset(notebook, "mode: !!python/name:os.system")
+    with pytest.raises(yaml.YAMLError, match="could not determine a constructor"):
+        parameters.preset_values(notebook, "cpu")

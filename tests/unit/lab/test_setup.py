@@ -1,31 +1,27 @@
 """A preset's name in a notebook's first cell: what its parameters become, and when they stay."""
 
-import pandas as pd
 import pytest
-from IPython.core.formatters import HTMLFormatter
 
-from alkit.engine.trainer import Record
-from alkit.lab.parameters import defaults, preset_values
-from alkit.lab.setup import show_pages, take_preset
-from alkit.schedule.clock import simulate
-from alkit.schedule.task import al_pipeline
+from alkit.lab.parameters import parameters, preset_values
+from alkit.lab.setup import take_preset
 
 NOTEBOOK = "07_pipeline_by_hand"
+DEFAULTS = parameters(NOTEBOOK)
 
 
 def taken(preset: str, **more: object) -> dict[str, object]:
-    names = defaults(NOTEBOOK) | {"preset": preset} | more
+    names = DEFAULTS | {"preset": preset} | more
     take_preset(names, NOTEBOOK)
-    return {name: names[name] for name in defaults(NOTEBOOK)}
+    return {name: names[name] for name in DEFAULTS}
 
 
 def test_in_a_lab_the_presets_values_replace_the_defaults(capsys):
     changed = preset_values(NOTEBOOK, "teach")
     assert changed
     found = taken("teach", In=["", "epochs: int = 1"])
-    assert found == defaults(NOTEBOOK) | {"preset": "teach"} | changed
+    assert found == DEFAULTS | {"preset": "teach"} | changed
     assert capsys.readouterr().out.startswith("preset teach: ")
-    assert taken("smoke") == defaults(NOTEBOOK)
+    assert taken("smoke") == DEFAULTS
     with pytest.raises(ValueError, match="no preset 'tech' .did you mean 'teach'"):
         taken("tech")
 
@@ -33,12 +29,3 @@ def test_in_a_lab_the_presets_values_replace_the_defaults(capsys):
 def test_a_run_in_batch_keeps_the_values_that_it_was_given():
     by_hand = ["", "epochs: int = 1", "# Parameters\nepochs = 3\n"]  # papermill's own cell
     assert taken("teach", epochs=3, In=by_hand)["epochs"] == 3
-
-
-def test_records_and_timelines_are_pages_where_a_notebook_is_set_up():
-    html, line = HTMLFormatter(), simulate(al_pipeline(2), lambda task: 1.0, 3)
-    record = Record(None, pd.DataFrame({"epoch": [1], "loss": [0.25]}), metrics={"accuracy": 0.5})
-    assert html(line) is html(record) is None
-    show_pages(html)
-    assert "<th>idle share</th>" in html(line)
-    assert "<b>test accuracy</b> 0.5" in html(record)

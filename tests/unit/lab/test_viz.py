@@ -4,11 +4,11 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 from matplotlib.artist import Artist
 
-from alkit.lab import viz
+from alkit import METHODS
+from alkit.lab import styles, viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
 from studies.common.dashboards import ScheduleDashboard
@@ -47,8 +47,12 @@ def test_one_colour_marker_and_label_a_method():
     methods = ["bp", "al", "al_m", "al_fm", "al_pipeline"]
     for of in (viz.colour, viz.marker, viz.label):
         assert len({of(method) for method in methods}) == len(methods)
-    with pytest.raises(ValueError, match="unknown method 'sgd'"):
-        viz.colour("sgd")
+    methods = styles.METHODS
+    looks = {(viz.colour(each), viz.marker(each)) for each in methods}
+    assert len(looks) == len({*map(viz.label, methods)}) == len(methods)
+    assert {*METHODS} <= {*methods}
+    assert viz.colour("fr, new noise") == viz.colour("fr") != viz.colour("sgd")
+    assert viz.label("fr, new noise") == "FR, new noise"
 
 
 def test_dashboard_is_driven_by_value():
@@ -63,23 +67,6 @@ def test_dashboard_is_driven_by_value():
     dashboard.workers.value = 1
     assert list(dashboard.timelines) == ["al", "al_pipeline"]
     assert dashboard.step_s("al") == pytest.approx(dashboard.step_s("al_pipeline"))
-
-
-def test_learning_curves_have_a_line_a_label_and_whole_epochs():
-    rows = [
-        {"label": label, "seed": seed, "epoch": epoch, "val_acc": 10.0 * epoch + seed}
-        for label in ("bp", "al fixed_codes", "al original")
-        for seed in (0, 1)
-        for epoch in (1, 2, 3)
-    ]
-    ax = viz.learning_curves(pd.DataFrame(rows), "finding", chance=10.0)
-    handles, names = ax.get_legend_handles_labels()
-    named = dict(zip(names, handles, strict=True))
-    assert {*named} == {"BP", frozen := "local classifiers, fixed codes", "AL, as published"}
-    assert ax.lines[0].get_ydata().tolist() == [10.5, 20.5, 30.5]
-    assert named["AL, as published"].get_color() == viz.colour("al")
-    assert named[frozen].get_color() == viz.colour("local")
-    assert all(float(tick).is_integer() for tick in ax.get_xticks())
 
 
 def test_a_figure_is_closed_before_it_is_saved():
