@@ -25,7 +25,6 @@ from tqdm.auto import tqdm
 from alkit.base import paths
 from alkit.data import archives
 from alkit.data import text as texts
-from alkit.data.labels import Words, numbered
 from alkit.data.parts import DataSet as DataSet
 from alkit.data.parts import Part as Part
 from alkit.data.parts import balanced_rows, hold_out
@@ -342,41 +341,6 @@ def _pydocs(*, seed: int, max_size: int = 5000, max_len: int = 40) -> DataSet:
     return DataSet("pydocs", train, held, test, len(PACKAGES), PACKAGES, vocabulary)
 
 
-def from_frame(
-    frame: pd.DataFrame,
-    *,
-    text: str = "text",
-    label: str = "label",
-    test: pd.DataFrame | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> DataSet:
-    """Make a data set of a table of your own: a text and its label in each row.
-
-    Args:
-        frame: training and validation rows, which the seed tells apart.
-        text, label: names of the columns; classes are in sorted order.
-        test: the test rows; None: a tenth of `frame` is held out for it.
-        options: of texts, see `load`; stop words stay unless stop_words=True, as "not" is one.
-    Raises:
-        ValueError: a row without text or label, or a label that no training row has.
-    """
-    for each in (frame, test):
-        if each is not None and (empty := each[[text, label]].isna().any(axis=1)).any():
-            raise ValueError(f"row {empty.argmax()} has no {text} or no {label}: drop such rows")
-    words: Words = {}
-    number = numbered(frame[label].tolist(), words)
-    if test is None:
-        kept, held = hold_out(number, 0.1, seed=seed)
-        frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
-    parts = [
-        (part[text].tolist(), numbered(part[label].tolist(), words).tolist())
-        for part in (frame, test)
-    ]
-    options.setdefault("stop_words", False)
-    return _texts("a table of texts", [*map(str, words)], seed, *parts, **options)
-
-
 def _texts(
     name: str,
     classes: Sequence[str],
@@ -393,7 +357,7 @@ def _texts(
     test_size: int | None = None,
 ) -> DataSet:
     """Clean, split, number."""
-    note = _found(name, train[1], test[1], "rows") + note if name in OFFICIAL else note
+    note = _found(name, train[1], test[1], "rows") + note
     train = _sized(train, train_size, seed)
     test = _sized(test, test_size, 0)  # runs of several seeds share a test
     drop = texts.stop_words() if stop_words else frozenset()
