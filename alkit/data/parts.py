@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -219,29 +220,21 @@ class DataSet(Brief):
 
 
 def stratified_split(
-    labels: Tensor, *, seed: int, train: float = 0.6, validation: float = 0.2
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Deal the sample numbers to train, validation and test, class by class in these shares.
+    labels: Tensor, *, seed: int, shares: Sequence[float] = (0.6, 0.2)
+) -> list[Tensor]:
+    """Deal the sample numbers to parts, class by class in these shares; the last has what is left.
 
-    Returns: three int64 tensors, each in increasing order; what train and validation leave is test.
+    Returns: an int64 tensor each, in increasing order: training, validation, test by default.
     """
-    dealt: tuple[list[Tensor], ...] = ([], [], [])
+    dealt: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     for label in labels.unique():
         rows = (labels == label).nonzero().flatten()
         generator = generator_for("split", int(seed), int(label))
         rows = rows[torch.randperm(len(rows), generator=generator)]
-        sizes = round(train * len(rows)), round(validation * len(rows))
-        parts = rows.split([*sizes, len(rows) - sum(sizes)])
-        for pile, part in zip(dealt, parts, strict=True):
+        sizes = [round(share * len(rows)) for share in shares]
+        for pile, part in zip(dealt, rows.split([*sizes, len(rows) - sum(sizes)]), strict=True):
             pile.append(part)
-    first, second, third = (torch.cat(pile).sort().values for pile in dealt)
-    return first, second, third
-
-
-def hold_out(labels: Tensor, share: float, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the sample numbers that stay and those held out: a share of each class."""
-    held, _, kept = stratified_split(labels, seed=seed, train=share, validation=0.0)
-    return kept, held
+    return [torch.cat(pile).sort().values for pile in dealt]
 
 
 def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
@@ -253,8 +246,6 @@ def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
     if not 1 <= size <= len(labels):
         raise ValueError(f"{size} samples asked, there are {len(labels)}")
     order = torch.randperm(len(labels), generator=generator_for("subset", int(seed)))
-    rank = torch.empty_like(order)  # how many samples of its class come before it in that order
-    for label in labels.unique():
-        rows = order[labels[order] == label]
-        rank[rows] = torch.arange(len(rows))
-    return order[rank[order].argsort(stable=True)][:size].sort().values
+    found = pd.Series(labels[order].numpy())
+    rank = found.groupby(found).cumcount().to_numpy()  # samples of its class that come before it
+    return order[rank.argsort(kind="stable")][:size].sort().values

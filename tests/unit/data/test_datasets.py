@@ -9,7 +9,6 @@ import torch
 from sklearn.datasets import load_digits
 
 from alkit.data.datasets import DataSet, Part, load, stratified_split
-from alkit.data.parts import hold_out
 
 
 @pytest.fixture(scope="module")
@@ -160,11 +159,11 @@ def test_labels_become_int64_and_are_held_out_by_class():
         assert part.y.dtype == torch.int64
         assert part.y.tolist() == [0, 2]
     labels = torch.arange(45) % 3
-    kept, held = hold_out(labels, 0.1, seed=2)
+    held, kept = stratified_split(labels, seed=2, shares=(0.1,))
     assert torch.cat([kept, held]).sort().values.tolist() == list(range(45))
     assert Counter(labels[held].tolist()) == {0: 2, 1: 2, 2: 2}
-    assert torch.equal(held, hold_out(labels, 0.1, seed=2)[1])
-    assert not torch.equal(held, hold_out(labels, 0.1, seed=3)[1])
+    assert torch.equal(held, stratified_split(labels, seed=2, shares=(0.1,))[0])
+    assert not torch.equal(held, stratified_split(labels, seed=3, shares=(0.1,))[0])
 
 
 def uneven() -> DataSet:
