@@ -163,7 +163,7 @@ def test_odd_words_do_no_harm(tmp_path, content, vectors):
         ("a 1 2\nb 1 2 3\n", "v.txt, line 2: not a word and 2"),
         ("a 1 2\n\nb 1 2\n", "v.txt, line 2: not a word and 2"),
         ("word\n", "v.txt, line 1: not a word and 0"),
-        ("a 1 2\nb 1 x\n", "v.txt, line 2: not a word and 2"),
+        ("a 1 2\nb 1 x\n", "could not convert string to float: b'x'"),
         ("a 1 2\nb 1 nan\n", "v.txt, line 2: not a word and 2"),
     ],
 )
