@@ -1,6 +1,6 @@
 """What users give as data, as sources that a loop can ask for batches.
 
-    Pairs      samples in memory
+    Pairs      samples in memory (parts.py)
     Mapped     a map-style Dataset
     Loader     batches of its own, in its own order
 
@@ -31,7 +31,7 @@ from alkit.base.arguments import given
 from alkit.base.seeds import drawing_from, generator_for, seed_for
 from alkit.data.labels import Words, numbered
 from alkit.data.pairs import array_of, as_inputs, as_pair, as_targets
-from alkit.data.parts import Batches, DataSet, Part
+from alkit.data.parts import DataSet, Pairs, Part
 
 END = object()
 
@@ -41,41 +41,6 @@ class Source(Protocol):
 
     @property
     def batches(self) -> Callable[..., Iterable[tuple[Any, Tensor]]]: ...
-
-
-class Pairs:
-    """Samples in memory, as they were given.
-
-    Args:
-        x: a tensor (N, ...), or tuples, lists and dicts of them.
-        y: (N, ...): class numbers, or what a loss of your own compares.
-    Raises:
-        ValueError: no samples, or inputs and targets of different lengths.
-    """
-
-    def __init__(self, x: Any, y: Tensor) -> None:
-        lengths = sorted({len(each) for each in tree.tensors(x)})
-        if lengths != [len(y)]:
-            raise ValueError(f"inputs of {lengths} samples and {len(y)} targets: give as many")
-        if not len(y):
-            raise ValueError("there are no samples: give at least one")
-        self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def batches(
-        self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
-    ) -> Batches:
-        """Return an epoch's batches, in the order of a DataLoader with this generator."""
-        generator, rows = generator_for("shuffle", int(seed), int(epoch)), torch.arange(len(self))
-        if shuffle:
-            torch.empty((), dtype=torch.int64).random_(generator=generator)  # its workers' seed
-            rows = torch.randperm(len(self), generator=generator)
-        return Batches(rows.split(batch_size), self._batch)
-
-    def _batch(self, number: int, rows: Tensor) -> tuple[Any, Tensor]:
-        return tree.map_tensors(lambda tensor: tensor[rows], self.x), self.y[rows]
 
 
 class Mapped:
@@ -167,7 +132,7 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
         if source.augment != "none":
             raise ValueError("images are augmented, and this method keeps them as they are once")
         source = source.floats()
-    if isinstance(source, Part | Pairs):
+    if isinstance(source, Pairs):
         return source.x, source.y
     loader = source.loader if isinstance(source, Loader) else None
     if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):

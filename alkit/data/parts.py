@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
 import torch
@@ -21,8 +21,65 @@ from alkit.data.text import Vocabulary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Part(Brief):
-    """Hold the samples of one split.
+class Pairs(Brief):
+    """Samples in memory, as they were given.
+
+    Args:
+        x: a tensor (N, ...), or tuples, lists and dicts of them.
+        y: (N, ...): class numbers, or what a loss of your own compares.
+    Raises:
+        ValueError: no samples, or inputs and targets of different lengths.
+    """
+
+    x: Any
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        lengths = sorted({len(each) for each in tree.tensors(self.x)})
+        if lengths != [len(self.y)]:
+            raise ValueError(f"inputs of {lengths} samples, {len(self.y)} targets: give as many")
+        if not len(self.y):
+            raise ValueError("there are no samples: give at least one")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: Tensor) -> Self:
+        """Return these samples."""
+        x = tree.map_tensors(lambda tensor: tensor[rows], self.x)
+        return replace(self, x=x, y=self.y[rows])
+
+    def batches(
+        self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
+    ) -> "Batches":
+        """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
+
+        Raises:
+            ValueError: `batch_size` below 1.
+        """
+        check_whole(batch_size=batch_size)
+        key, rows = (int(seed), int(epoch)), torch.arange(len(self))
+        if shuffle:
+            rows = self._order(generator_for("shuffle", *key))
+        return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
+
+    def _order(self, generator: torch.Generator) -> Tensor:
+        """Return the order of a DataLoader with this generator, which seeds its workers first."""
+        torch.empty((), dtype=torch.int64).random_(generator=generator)
+        return torch.randperm(len(self), generator=generator)
+
+    def _batch(
+        self, key: tuple[int, int] | None, number: int, rows_B: Tensor
+    ) -> tuple[Any, Tensor]:
+        return tree.map_tensors(lambda tensor: tensor[rows_B], self.x), self.y[rows_B]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Pairs):
+    """Images or texts of a data set, with their classes.
+
+    Batches are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
+    tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
 
     Args:
         x: images, float (N, ...) or uint8 (N, C, H, W); or texts, int64 (N, T), padded on the
@@ -33,12 +90,10 @@ class Part(Brief):
             horizontal flip), "strong" (weak, colour jitter, grey), "edge" (weak, the border
             repeated instead of zeros); a function of (seed, epoch, number of the batch).
     Raises:
-        ValueError: no samples, x and y of different lengths, a label out of range, bytes without
-            mean and std, or an `augment` that such samples cannot have.
+        ValueError: as `Pairs`; a label out of range, bytes without mean and std, or an `augment`
+            that such samples cannot have.
     """
 
-    x: Tensor
-    y: Tensor
     num_classes: int
     _: KW_ONLY
     mean: tuple[float, ...] | None = None
@@ -47,19 +102,13 @@ class Part(Brief):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "y", torch.as_tensor(self.y).long())
-        if not len(self.x) == len(self.y) > 0:
-            raise ValueError(
-                f"{len(self.x)} samples and {len(self.y)} labels: give as many, and at least one"
-            )
+        super().__post_init__()
         bad = (self.y < 0) | (self.y >= self.num_classes)
         if bad.any():
             raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
             raise ValueError(f"x is {given(self.x)}: give mean and std of each channel")
         augmentation.check(self.augment, self.x)
-
-    def __len__(self) -> int:
-        return len(self.y)
 
     @property
     def is_text(self) -> bool:
@@ -71,10 +120,6 @@ class Part(Brief):
         """Say whether the samples are images of one byte a colour."""
         return self.x.dtype == torch.uint8 and self.x.dim() == 4
 
-    def take(self, rows: Tensor) -> "Part":
-        """Return the part of these samples."""
-        return replace(self, x=self.x[rows], y=self.y[rows])
-
     def floats(self) -> "Part":
         """Return the part with images of bytes as the floats that its batches hold."""
         if not self.is_bytes:
@@ -85,30 +130,8 @@ class Part(Brief):
         mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
         return x.sub_(mean).div_(std)
 
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = False,
-    ) -> "Batches":
-        """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
-
-        Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
-        tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
-
-        Raises:
-            ValueError: `batch_size` below 1, or no batch left because of `drop_last`.
-        """
-        check_whole(batch_size=batch_size)
-        key, rows = (int(seed), int(epoch)), torch.arange(len(self))
-        if shuffle:
-            rows = torch.randperm(len(self), generator=generator_for("shuffle", *key))
-        if drop_last and not len(rows := rows[: len(rows) // batch_size * batch_size]):
-            raise ValueError(f"{len(self)} samples fill no batch of {batch_size}: leave drop_last")
-        return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
+    def _order(self, generator: torch.Generator) -> Tensor:
+        return torch.randperm(len(self), generator=generator)
 
     def _batch(
         self, key: tuple[int, int] | None, number: int, rows_B: Tensor
@@ -128,6 +151,7 @@ class Part(Brief):
         return self._scaled(augmentation.colours(x, drawn) if kind == "strong" else x), y_B
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Batches:
     """Batches of samples in memory, the same ones at each iteration.
 
@@ -136,8 +160,8 @@ class Batches:
         make: makes a batch of its number and its rows.
     """
 
-    def __init__(self, rows: Sequence[Tensor], make: Callable[[int, Tensor], Any]) -> None:
-        self.rows, self.make = rows, make
+    rows: Sequence[Tensor]
+    make: Callable[[int, Tensor], Any]
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -12,11 +12,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from alkit.base import tree
 from alkit.base.paths import root
 from alkit.data.datasets import load, sentences, sst2_sentences
-from alkit.data.given import Pairs
-from alkit.data.parts import Part, balanced_rows, stratified_split
+from alkit.data.parts import Pairs, Part, balanced_rows, stratified_split
 
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")
@@ -73,12 +71,7 @@ def load_task(
         raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
     if train is None:
         return found
-    return replace(found, train=chosen(found.train, balanced_rows(found.train.y, train, seed=seed)))
-
-
-def chosen(part: Pairs, rows: Tensor) -> Pairs:
-    """Return some samples of a part."""
-    return Pairs(tree.map_tensors(lambda own: own[rows], part.x), part.y[rows])
+    return replace(found, train=found.train.take(balanced_rows(found.train.y, train, seed=seed)))
 
 
 def encoded(
