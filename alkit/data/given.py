@@ -9,7 +9,7 @@ texts. What is no tensor becomes one; labels that are words become numbers, and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -43,16 +43,15 @@ class Source(Protocol):
     def batches(self) -> Callable[..., Iterable[tuple[Any, Tensor]]]: ...
 
 
+@dataclass(frozen=True)
 class Mapped:
     """A map-style `torch.utils.data.Dataset` of (x, y), in an order of (seed, epoch).
 
     For worker processes or a collation of your own, give a DataLoader.
     """
 
-    def __init__(
-        self, samples: Dataset[Any], *, collate: Callable[[Any], Any] | None = None
-    ) -> None:
-        self.samples, self.collate = samples, collate
+    samples: Dataset[Any]
+    collate: Callable[[Any], Any] | None = None
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
@@ -137,7 +136,7 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     loader = source.loader if isinstance(source, Loader) else None
     if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
         _check_sampler(loader)
-        source = Mapped(loader.dataset, collate=loader.collate_fn)
+        source = Mapped(loader.dataset, loader.collate_fn)
     once, twice = (next(iter(source.batches(8, shuffle=False, seed=at))) for at in (0, 1))
     if not all(map(torch.equal, tree.tensors(once), tree.tensors(twice))):
         raise ValueError(
@@ -183,15 +182,9 @@ def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
 
 
 def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
-    """Return what was given as parts.
+    """Return what was given as parts, see `as_source`; a `DataSet` brings the other parts, too.
 
-    Args:
-        train: a `DataSet`, which brings the other parts; a `Part`; (x, y) of all samples, tensors,
-            arrays or lists; a `torch.utils.data.Dataset`; or an iterable of batches, such as a
-            DataLoader.
-        validation, test: likewise; None for those of the set, or none.
     Raises:
-        TypeError: something else.
         ValueError: a label of the other parts that the training part does not have as a word.
     """
     data = train if isinstance(train, DataSet) else DataSet("data", train)
@@ -204,9 +197,11 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
 
 
 def as_source(samples: Any, words: Words | None = None) -> Source:
-    """Return what was given as one part, see `as_splits`.
+    """Return what was given as one part.
 
     Args:
+        samples: a `Part`; (x, y) of all samples, tensors, arrays or lists; a
+            `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
         words: classes that are words, by number; filled by the first part.
     Raises:
         TypeError: something that gives no batches (x, y), or gives them only once.

@@ -153,12 +153,7 @@ class Part(Pairs):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batches:
-    """Batches of samples in memory, the same ones at each iteration.
-
-    Args:
-        rows: the numbers of each batch's samples.
-        make: makes a batch of its number and its rows.
-    """
+    """Batches of samples in memory, made of a number and its `rows`, the same at each iteration."""
 
     rows: Sequence[Tensor]
     make: Callable[[int, Tensor], Any]
@@ -190,21 +185,14 @@ class DataSet(Brief):
     vocabulary: Vocabulary | None = None
     note: str = ""
 
-    def subset(
-        self,
-        train: int | None = None,
-        validation: int | None = None,
-        test: int | None = None,
-        *,
-        seed: int = 0,
-    ) -> "DataSet":
-        """Keep so many samples of each part (None: all), as many of each class as it allows.
+    def subset(self, *, seed: int = 0, **sizes: int | None) -> "DataSet":
+        """Keep so many samples of train=, validation=, test=, as many of each class as it allows.
 
         Raises:
             ValueError: a number below 1 or above what the part holds.
         """
         parts, cut = dict[str, Any](), []
-        for name, size in {"train": train, "validation": validation, "test": test}.items():
+        for name, size in sizes.items():
             if size is not None:
                 part = getattr(self, name)
                 parts[name] = part.take(balanced_rows(part.y, size, seed=seed))

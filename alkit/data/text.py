@@ -76,9 +76,6 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} words)"
-
     def encode(self, tokens: Sequence[str]) -> list[int]:
         """Return the row of each word; an empty text is one unknown word."""
         return [self._rows.get(token, self.unk) for token in tokens] or [self.unk]
