@@ -164,10 +164,8 @@ def _check_sampler(loader: DataLoader[Any]) -> None:
 
 
 def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
-    """Return the first samples, or fewer, without a trace: generators are given back.
+    """Return `size` samples, or fewer, without a trace; None: a loader's first batch.
 
-    Args:
-        size: how many, at most; None: a loader's first batch.
     Raises:
         ValueError: there are none.
     """

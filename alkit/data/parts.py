@@ -167,7 +167,7 @@ class Batches:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataSet(Brief):
-    """Hold the parts of a data set, or of a run, and what its labels mean.
+    """The parts of a data set, or of a run, and what its labels mean.
 
     Attributes:
         train, validation, test: `Part`s, or what else has batches; None where there is none.
