@@ -100,7 +100,7 @@ def encode(texts: Iterable[str | Sequence[str]], vocabulary: Vocabulary, max_len
 
 
 def load_vectors(
-    path: str | Path | zipfile.Path, vocabulary: Vocabulary, *, seed: int = 0
+    source: str | Path | zipfile.Path, vocabulary: Vocabulary, *, seed: int = 0
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors in GloVe's text form, aligned with the vocabulary.
 
@@ -108,16 +108,14 @@ def load_vectors(
     function of its row and the seed; the row of padding is zero.
 
     Args:
-        path: of lines `word number ... number`; in a zip: `zipfile.Path`.
+        source: a path of lines `word number ... number`; or a name such as "glove.6B.300d", whose
+            `NAME.txt` is looked for in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
+        FileNotFoundError: they are nowhere; says how to get them.
         ValueError: a row of another width, or a number that is not finite; names file and line.
-
-    Example:
-        >>> path = find_vectors("glove.6B.300d")  # doctest: +SKIP
-        >>> table, found = load_vectors(path, vocabulary)  # doctest: +SKIP
     """
-    path = Path(path) if isinstance(path, str) else path
+    path = vectors_path(source) if isinstance(source, str) else source
     rows = {word.encode(): row for row, word in enumerate(vocabulary.words) if row}
     found: dict[int, np.ndarray] = {}
     moments, width = np.zeros(3), 0  # how many numbers, their sum, the sum of their squares
@@ -142,14 +140,8 @@ def load_vectors(
     return vectors_VE, len(found)
 
 
-def find_vectors(name: str) -> Path | zipfile.Path:
-    """Return where vectors such as "glove.6B.300d" lie: `NAME.txt`, or that name in a zip.
-
-    Looks in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
-
-    Raises:
-        FileNotFoundError: they are nowhere; says how to get them.
-    """
+def vectors_path(name: str) -> Path | zipfile.Path:
+    """Return where vectors of this name lie, see `load_vectors`."""
     folders, wanted = [paths.root() / "glove", paths.shared_data_dir() / "glove"], f"{name}.txt"
     zips = (each for folder in folders for each in sorted(folder.glob("*.zip")))
     inner = (zipfile.Path(each, wanted) for each in zips if zipfile.is_zipfile(each))

@@ -23,7 +23,7 @@ SLACK = 25  # lines that a row may be above what there is, so that not every com
 LIMITS = {  # what is counted: (allowed now, to reach)
     "front": (850, 850),
     "base": (357, 250),
-    "data": (1_359, 900),
+    "data": (1_351, 900),
     "models": (807, 720),
     "schedule": (1_000, 1_000),
     "engine": (3_636, 3_100),
@@ -34,7 +34,7 @@ LIMITS = {  # what is counted: (allowed now, to reach)
     "dtp": (1_199, 1_200),
     "lab": (1_227, 850),
     "judge": (250, 250),
-    "alkit": (17_124, 15_500),
+    "alkit": (17_116, 15_500),
     "alkit, code": (10_846, 9_800),
     "alkit, files": (131, 125),
     "notebooks/studies": (8_270, 4_500),
