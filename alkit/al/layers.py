@@ -295,7 +295,7 @@ def label_rows(
     Args:
         num_classes: the width, if the label side does not show it.
     Raises:
-        ValueError: a label out of range, or a label side that does not show its width.
+        ValueError, RuntimeError: no width that the label side shows, or a label out of range.
     """
     parts = [*label_side.modules()] if isinstance(label_side, nn.Module) else []
     if isinstance(y, Tensor) and y.dim() == 1 and not y.is_floating_point():

@@ -11,28 +11,27 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 import yaml
-from torch.nn.functional import interpolate
+from torch import Tensor
+from torch.nn.functional import interpolate, pad
 from tqdm.auto import tqdm
 
 from alkit.base import paths
 from alkit.data import archives
 from alkit.data import text as texts
-from alkit.data.labels import Words, numbered
 from alkit.data.parts import DataSet as DataSet
 from alkit.data.parts import Part as Part
-from alkit.data.parts import balanced_rows, hold_out
+from alkit.data.parts import balanced_rows
 from alkit.data.parts import stratified_split as stratified_split
 
-Arrays = tuple[np.ndarray, np.ndarray]  # bytes (N, C, H, W) and labels (N,)
-Rows = tuple[list[str], list[int]]  # texts and labels
+Arrays = tuple[Any, Any]  # bytes (N, C, H, W) and labels (N,), of numpy or torch
 DIGITS = tuple("0123456789")
 PACKAGES = ("numpy", "pandas", "sklearn", "scipy", "torch")
 POLARITY = ("negative", "positive")
@@ -149,25 +148,22 @@ def _images(
     """Return a set of images of bytes, a share of each class of the training part held out."""
     mean, std = SCALES[name]
     whole, last = (
-        Part(torch.from_numpy(x), torch.from_numpy(y), len(classes), mean=mean, std=std)
+        Part(torch.as_tensor(x), torch.as_tensor(y), len(classes), mean=mean, std=std)
         for x, y in arrays
     )
-    kept, held = hold_out(whole.y, validation, seed=seed)
+    held, kept = stratified_split(whole.y, seed=seed, shares=(validation,))
     parts, note = (whole.take(kept), whole.take(held), last), _found(name, whole, last, "images")
     return DataSet(name, *parts, len(classes), tuple(classes), note=note)
 
 
 def _digits(*, seed: int, size: int = 8) -> DataSet:
     """Scale pixels by mean and deviation of the training part."""
-    spec = find_spec("sklearn")  # importing it would take 1.5 s in every process
-    if spec is None or spec.origin is None:
-        raise FileNotFoundError("digits come with scikit-learn: pip install alkit[vision]")
-    file = Path(spec.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    table = np.loadtxt(file, delimiter=",", dtype=np.float32)  # 64 pixels and a class
-    x = torch.from_numpy(table[:, :-1]).reshape(-1, 1, 8, 8) / 16.0
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(pixels).float().reshape(-1, 1, 8, 8) / 16.0, torch.tensor(labels)
     if size != x.shape[2]:
         x = interpolate(x, (size, size), mode="bilinear")
-    y = torch.from_numpy(table[:, -1]).long()
     rows = stratified_split(y, seed=seed)
     train_x = x[rows[0]]
     x = (x - train_x.mean()) / train_x.std()
@@ -187,21 +183,20 @@ def _tiny_imagenet(
     labels = {wnid: label for label, wnid in enumerate(wnids[:classes])}
     of_val = dict(line.split("\t")[:2] for line in annotations)
 
-    def place(name: str) -> tuple[bool, int, str] | None:
-        """Return whether an image is of the test, its label and file; None for other files."""
+    def place(name: str) -> tuple[bool, int, str]:
+        """Return whether an image is of the test, its label (-1: not wanted) and its file."""
         file = PurePosixPath(name).name
         wnid = of_val.get(file) or file.split("_")[0]
-        wanted = file.endswith(".JPEG") and wnid in labels
-        return (file in of_val, labels[wnid], file) if wanted else None
+        return file in of_val, labels.get(wnid, -1) if file.endswith(".JPEG") else -1, file
 
-    found = archives.members(path, lambda name: place(name) is not None)
-    rows = sorted((place(name) or (False, 0, ""), content) for name, content in found)
+    found = archives.members(path, lambda name: place(name)[1] >= 0)
+    rows = sorted((*place(name), content) for name, content in found)
     shown = tqdm(rows, desc="tiny ImageNet", unit="image", leave=False)
-    made = [(test, label, _decoded(image, size)) for (test, label, _), image in shown]
+    made = [(test, label, _decoded(image, size)) for test, label, _, image in shown]
     arrays = []
     for half in (False, True):
         y, x = zip(*(own[1:] for own in made if own[0] == half), strict=True)
-        arrays.append((np.stack(x), np.array(y, np.int64)))
+        arrays.append((np.stack(x), np.array(y)))
     named = dict(each.split("\t", 1) for each in words if "\t" in each)
     names = [named.get(wnid, wnid).split(",")[0].strip() for wnid in labels]
     pictures = _images("tiny_imagenet", arrays, names, seed, validation)
@@ -223,43 +218,35 @@ def _cifar(name: str, key: str, *, seed: int, validation: float = 0.1) -> DataSe
         PurePosixPath(each).name: archives.unpickle(content)
         for each, content in archives.members(find(name), lambda each: bool(batches.search(each)))
     }
-    halves: dict[bool, list[Arrays]] = {False: [], True: []}
-    for file in sorted(each for each in found if "meta" not in each):
-        labels = np.array(found[file][f"{key}s".encode()], dtype=np.int64)
-        halves[file.startswith("test")].append(
-            (found[file][b"data"].reshape(-1, 3, 32, 32), labels)
-        )
-    meta = found.get("batches.meta") or found["meta"]
+    meta, halves = found.get("batches.meta") or found["meta"], []
+    for begins in (("data_batch", "train"), "test"):
+        own = [found[file] for file in sorted(found) if file.startswith(begins)]
+        x = np.concatenate([each[b"data"] for each in own]).reshape(-1, 3, 32, 32)
+        halves.append((x, np.concatenate([each[f"{key}s".encode()] for each in own])))
     names = [each.decode() for each in meta[f"{key}_names".encode()]]
-    train, test = (tuple(map(np.concatenate, zip(*own, strict=True))) for own in halves.values())
-    return _images(name, [train, test], names, seed, validation)  # type: ignore[list-item]
+    return _images(name, halves, names, seed, validation)
 
 
 def _mnist(*, seed: int, validation: float = 0.1, side: int = 28) -> DataSet:
     """Give `side=32` for networks with five pools: a border of two black pixels."""
-    border, parts = (side - 28) // 2, []
-    for half in ("train", "t10k"):
-        images, labels = _idx(f"{half}-images-idx3-ubyte"), _idx(f"{half}-labels-idx1-ubyte")
-        x = np.pad(images, ((0, 0), (border, border), (border, border)))
-        parts.append((x[:, None], labels.astype(np.int64)))
+    from torchvision.datasets import MNIST
+
+    with TemporaryDirectory() as home:  # its owner's files are packed, torchvision's are not
+        (raw := Path(home, "MNIST", "raw")).mkdir(parents=True)
+        for path in find("mnist").glob("*-ubyte*"):
+            with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+                (raw / path.name.removesuffix(".gz")).write_bytes(file.read(archives.MOST))
+        found = [MNIST(home, train=train) for train in (True, False)]
+    border = [(side - 28) // 2] * 4
+    parts = [(pad(own.data[:, None], border), own.targets) for own in found]
     return _images("mnist", parts, DIGITS, seed, validation)
-
-
-def _idx(name: str) -> np.ndarray:
-    """Return the numbers of an IDX file of bytes, packed or not: torchvision's reader unpacks."""
-    path = min(find("mnist").glob(f"{name.replace('-idx', '?idx')}*"))  # as copies have it
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        content = file.read(archives.MOST)  # a shape in a header is believed where it fits
-    shape = np.frombuffer(content, ">u4", content[3], offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
 
 
 def _svhn(*, seed: int, validation: float = 0.1) -> DataSet:
     from torchvision.datasets import SVHN
 
     found = [SVHN(find("svhn"), split=split) for split in ("train", "test")]
-    parts = [(own.data, own.labels.astype(np.int64)) for own in found]
-    return _images("svhn", parts, DIGITS, seed, validation)
+    return _images("svhn", [(own.data, own.labels) for own in found], DIGITS, seed, validation)
 
 
 # ---- texts
@@ -267,17 +254,16 @@ def _svhn(*, seed: int, validation: float = 0.1) -> DataSet:
 
 def _zhang(name: str, classes: Sequence[str], *, seed: int, **options: Any) -> DataSet:
     """Read the form of Zhang et al. 2015: class from 1, title, text; copies have a header."""
-    form: dict[str, Any] = {"keep_default_na": False, "encoding": "utf-8-sig"}
-    parts: list[Rows] = []
+    form: dict[str, Any] = {"names": ["label", "title", "text"], "keep_default_na": False}
+    tables = list[pd.DataFrame]()
     for content in archives.contents(find(name), "train.csv", "test.csv"):
         header = not content.lstrip(b'\xef\xbb\xbf"')[:1].isdigit()
-        columns = ["label", "title", "text"]
-        own = pd.read_csv(io.BytesIO(content), names=columns, skiprows=int(header), **form)
+        own = pd.read_csv(io.BytesIO(content), skiprows=int(header), encoding="utf-8-sig", **form)
         if own.isna().any(axis=None):  # pandas fills rows up
             raise ValueError(f"a row of {name} has fewer columns than the others")
-        labels = own["label"].astype(int) - 1
-        parts.append(((own["title"] + " " + own["text"]).tolist(), labels.tolist()))
-    return _texts(name, classes, seed, *parts, **options)
+        text, label = own["title"] + " " + own["text"], own["label"].astype(int) - 1
+        tables.append(own.assign(text=text, label=label))
+    return _texts(name, classes, seed, *tables, **options)
 
 
 def _imdb(*, seed: int, **options: Any) -> DataSet:
@@ -288,22 +274,22 @@ def _imdb(*, seed: int, **options: Any) -> DataSet:
     """
     path, note = find("imdb"), ""
     if ".csv" in path.suffixes:
-        frame = pd.read_csv(path, keep_default_na=False)
-        labels, half = [POLARITY.index(each) for each in frame["sentiment"]], len(frame) // 2
-        reviews, note = frame["review"].tolist(), "; halves by row order"
-        halves = [(reviews[:half], labels[:half]), (reviews[half:], labels[half:])]
+        table = pd.read_csv(path, keep_default_na=False)
+        first, note = table.index < len(table) // 2, "; halves by row order"
     else:
-        found: dict[str, list[tuple[int, str, str]]] = {"train": [], "test": []}
-        wanted = ("train/neg/", "train/pos/", "test/neg/", "test/pos/")
-        for name, content in archives.members(path, lambda each: any(w in each for w in wanted)):
-            of, label, file = PurePosixPath(name).parts[-3:]
-            found[of].append((int(label == "pos"), file, content.decode("utf-8", "replace")))
-        rows = map(sorted, found.values())
-        halves = [([text for *_, text in own], [label for label, *_ in own]) for own in rows]
-    if any(2 * sum(labels) != len(labels) for _, labels in halves):
+        wanted = re.compile(r"(train|test)/(neg|pos)/[^/]+$")
+        found = archives.members(path, lambda name: bool(wanted.search(name)))
+        rows = sorted(
+            (*PurePosixPath(n).parts[-3:], c.decode("utf-8", "replace")) for n, c in found
+        )
+        table = pd.DataFrame(rows, columns=["half", "sentiment", "file", "review"])
+        first = (table["half"] == "train").to_numpy()
+    label = [("neg", "pos").index(str(each)[:3]) for each in table["sentiment"]]
+    table = table.assign(text=table["review"], label=label)
+    if (table.groupby(first)["label"].mean() != 0.5).any():
         note += " (not balanced, so hardly the official halves)"
     options.setdefault("max_len", 256)
-    return _texts("imdb", POLARITY, seed, *halves, note=note, **options)
+    return _texts("imdb", POLARITY, seed, table[first], table[~first], note=note, **options)
 
 
 def _sst2(*, seed: int, **options: Any) -> DataSet:
@@ -311,78 +297,39 @@ def _sst2(*, seed: int, **options: Any) -> DataSet:
     return _texts("sst2", POLARITY, seed, *sst2_sentences(), **options)
 
 
-def sst2_sentences() -> tuple[Rows, Rows]:
-    """Return SST-2's training and dev part as they are: sentences and labels, 0 negative."""
-    read = archives.contents(find("sst2"), "train.tsv", "dev.tsv")
+def sst2_sentences() -> list[pd.DataFrame]:
+    """Return SST-2's training and dev part as they are: text, and label (0: negative)."""
     form: dict[str, Any] = {"sep": "\t", "quoting": 3, "keep_default_na": False}
-    frames = [pd.read_csv(io.BytesIO(each), **form) for each in read]
-    train, dev = ((own["sentence"].tolist(), own["label"].astype(int).tolist()) for own in frames)
-    return train, dev
+    read = archives.contents(find("sst2"), "train.tsv", "dev.tsv")
+    tables = (pd.read_csv(io.BytesIO(each), **form) for each in read)
+    return [each.rename(columns={"sentence": "text"}) for each in tables]
 
 
-def sentences() -> Rows:
-    """Return pydocs' sentences, 1,200 of each package, and their labels (numbers in `PACKAGES`).
+def sentences() -> pd.DataFrame:
+    """Return pydocs' sentences, 1,200 of each package: text, and label (a number in `PACKAGES`).
 
     `pydocs.txt.gz` holds them; its head says which sources they are from, and under which licence.
     """
     packed = Path(__file__).with_name("pydocs.txt.gz").read_bytes()
     lines = gzip.decompress(packed).decode().split("\n")
-    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    rows.sort(key=lambda row: PACKAGES.index(row[0]))  # stable
-    return [text for _, text in rows], [PACKAGES.index(package) for package, _ in rows]
+    rows = (line.split("\t") for line in lines if line and not line.startswith("#"))
+    table = pd.DataFrame(
+        ((PACKAGES.index(own), text) for own, text in rows), columns=["label", "text"]
+    )
+    return table.sort_values("label", kind="stable")
 
 
 def _pydocs(*, seed: int, max_size: int = 5000, max_len: int = 40) -> DataSet:
-    found, labels = sentences()
-    y_N, words = torch.tensor(labels), [texts.clean(text) for text in found]
-    rows = stratified_split(y_N, seed=seed)
-    vocabulary = texts.Vocabulary((words[row] for row in rows[0].tolist()), max_size=max_size)
-    x_NT = texts.encode(words, vocabulary, max_len)
-    train, held, test = (Part(x_NT[own], y_N[own], len(PACKAGES)) for own in rows)
-    return DataSet("pydocs", train, held, test, len(PACKAGES), PACKAGES, vocabulary)
-
-
-def from_frame(
-    frame: pd.DataFrame,
-    *,
-    text: str = "text",
-    label: str = "label",
-    test: pd.DataFrame | None = None,
-    seed: int = 0,
-    **options: Any,
-) -> DataSet:
-    """Make a data set of a table of your own: a text and its label in each row.
-
-    Args:
-        frame: training and validation rows, which the seed tells apart.
-        text, label: names of the columns; classes are in sorted order.
-        test: the test rows; None: a tenth of `frame` is held out for it.
-        options: of texts, see `load`; stop words stay unless stop_words=True, as "not" is one.
-    Raises:
-        ValueError: a row without text or label, or a label that no training row has.
-    """
-    for each in (frame, test):
-        if each is not None and (empty := each[[text, label]].isna().any(axis=1)).any():
-            raise ValueError(f"row {empty.argmax()} has no {text} or no {label}: drop such rows")
-    words: Words = {}
-    number = numbered(frame[label].tolist(), words)
-    if test is None:
-        kept, held = hold_out(number, 0.1, seed=seed)
-        frame, test = frame.iloc[kept.tolist()], frame.iloc[held.tolist()]
-    parts = [
-        (part[text].tolist(), numbered(part[label].tolist(), words).tolist())
-        for part in (frame, test)
-    ]
-    options.setdefault("stop_words", False)
-    return _texts("a table of texts", [*map(str, words)], seed, *parts, **options)
+    options: dict[str, Any] = {"max_size": max_size, "max_len": max_len, "stop_words": False}
+    return _texts("pydocs", PACKAGES, seed, sentences(), **options)
 
 
 def _texts(
     name: str,
     classes: Sequence[str],
     seed: int,
-    train: Rows,
-    test: Rows,
+    train: pd.DataFrame,
+    test: pd.DataFrame | None = None,
     *,
     note: str = "",
     max_len: int = 128,
@@ -392,32 +339,39 @@ def _texts(
     train_size: int | None = None,
     test_size: int | None = None,
 ) -> DataSet:
-    """Clean, split, number."""
-    note = _found(name, train[1], test[1], "rows") + note if name in OFFICIAL else note
-    train = _sized(train, train_size, seed)
-    test = _sized(test, test_size, 0)  # runs of several seeds share a test
-    drop = texts.stop_words() if stop_words else frozenset()
-    cleaned, last = ([texts.clean(text, drop=drop) for text in part[0]] for part in (train, test))
-    long = [row for row, words in enumerate(cleaned) if len(words) > 1]
-    if len(long) < len(cleaned):
-        note += f"; {len(cleaned) - len(long):,} of at most one word dropped"
-    y_N = torch.tensor(train[1])[long]
-    rows = hold_out(y_N, validation, seed=seed)
-    kept, held = ([cleaned[long[row]] for row in part.tolist()] for part in rows)
-    vocabulary = texts.Vocabulary(kept, max_size=max_size)
-    pairs = [(kept, y_N[rows[0]]), (held, y_N[rows[1]]), (last, torch.tensor(test[1]))]
+    """Choose rows, clean, split and number; the test rows are the same ones for each seed.
+
+    Args:
+        train, test: `text`, and `label` from 0. Without `test`, `train` is split in three.
+    """
+    note = note if test is None else _found(name, train, test, "rows") + note
+    train = _cleaned(train, train_size, seed, stop_words)
+    long = train[train["words"].map(len) > 1]
+    if len(long) < len(train):
+        note += f"; {len(train) - len(long):,} of at most one word dropped"
+    if test is None:
+        parts = [long.iloc[rows.numpy()] for rows in stratified_split(_labels(long), seed=seed)]
+    else:
+        rows = stratified_split(_labels(long), seed=seed, shares=(validation,))
+        held, kept = (long.iloc[own.numpy()] for own in rows)
+        parts = [kept, held, _cleaned(test, test_size, 0, stop_words)]
+    vocabulary = texts.Vocabulary(parts[0]["words"], max_size=max_size)
     first, second, third = (
-        Part(texts.encode(words, vocabulary, max_len), labels, len(classes))
-        for words, labels in pairs
+        Part(texts.encode(own["words"], vocabulary, max_len), _labels(own), len(classes))
+        for own in parts
     )
     return DataSet(name, first, second, third, len(classes), tuple(classes), vocabulary, note)
 
 
-def _sized(rows: Rows, size: int | None, seed: int) -> Rows:
-    if size is None:
-        return rows
-    chosen = balanced_rows(torch.tensor(rows[1]), size, seed=seed).tolist()
-    return [rows[0][row] for row in chosen], [rows[1][row] for row in chosen]
+def _cleaned(table: pd.DataFrame, size: int | None, seed: int, stop_words: bool) -> pd.DataFrame:
+    if size is not None:
+        table = table.iloc[balanced_rows(_labels(table), size, seed=seed).numpy()]
+    drop = texts.stop_words() if stop_words else frozenset()
+    return table.assign(words=[texts.clean(text, drop=drop) for text in table["text"]])
+
+
+def _labels(table: pd.DataFrame) -> Tensor:
+    return torch.tensor(table["label"].to_numpy())
 
 
 READERS: dict[str, Callable[..., DataSet]] = {

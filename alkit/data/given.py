@@ -1,6 +1,6 @@
 """What users give as data, as sources that a loop can ask for batches.
 
-    Pairs      samples in memory
+    Pairs      samples in memory (parts.py)
     Mapped     a map-style Dataset
     Loader     batches of its own, in its own order
 
@@ -9,7 +9,7 @@ texts. What is no tensor becomes one; labels that are words become numbers, and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ from alkit.base.arguments import given
 from alkit.base.seeds import drawing_from, generator_for, seed_for
 from alkit.data.labels import Words, numbered
 from alkit.data.pairs import array_of, as_inputs, as_pair, as_targets
-from alkit.data.parts import Batches, DataSet, Part
+from alkit.data.parts import DataSet, Pairs, Part
 
 END = object()
 
@@ -43,51 +43,15 @@ class Source(Protocol):
     def batches(self) -> Callable[..., Iterable[tuple[Any, Tensor]]]: ...
 
 
-class Pairs:
-    """Samples in memory, as they were given.
-
-    Args:
-        x: a tensor (N, ...), or tuples, lists and dicts of them.
-        y: (N, ...): class numbers, or what a loss of your own compares.
-    Raises:
-        ValueError: no samples, or inputs and targets of different lengths.
-    """
-
-    def __init__(self, x: Any, y: Tensor) -> None:
-        lengths = sorted({len(each) for each in tree.tensors(x)})
-        if lengths != [len(y)]:
-            raise ValueError(f"inputs of {lengths} samples and {len(y)} targets: give as many")
-        if not len(y):
-            raise ValueError("there are no samples: give at least one")
-        self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def batches(
-        self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
-    ) -> Batches:
-        """Return an epoch's batches, in the order of a DataLoader with this generator."""
-        generator, rows = generator_for("shuffle", int(seed), int(epoch)), torch.arange(len(self))
-        if shuffle:
-            torch.empty((), dtype=torch.int64).random_(generator=generator)  # its workers' seed
-            rows = torch.randperm(len(self), generator=generator)
-        return Batches(rows.split(batch_size), self._batch)
-
-    def _batch(self, number: int, rows: Tensor) -> tuple[Any, Tensor]:
-        return tree.map_tensors(lambda tensor: tensor[rows], self.x), self.y[rows]
-
-
+@dataclass(frozen=True)
 class Mapped:
     """A map-style `torch.utils.data.Dataset` of (x, y), in an order of (seed, epoch).
 
     For worker processes or a collation of your own, give a DataLoader.
     """
 
-    def __init__(
-        self, samples: Dataset[Any], *, collate: Callable[[Any], Any] | None = None
-    ) -> None:
-        self.samples, self.collate = samples, collate
+    samples: Dataset[Any]
+    collate: Callable[[Any], Any] | None = None
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
@@ -167,12 +131,12 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
         if source.augment != "none":
             raise ValueError("images are augmented, and this method keeps them as they are once")
         source = source.floats()
-    if isinstance(source, Part | Pairs):
+    if isinstance(source, Pairs):
         return source.x, source.y
     loader = source.loader if isinstance(source, Loader) else None
     if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
         _check_sampler(loader)
-        source = Mapped(loader.dataset, collate=loader.collate_fn)
+        source = Mapped(loader.dataset, loader.collate_fn)
     once, twice = (next(iter(source.batches(8, shuffle=False, seed=at))) for at in (0, 1))
     if not all(map(torch.equal, tree.tensors(once), tree.tensors(twice))):
         raise ValueError(
@@ -200,10 +164,8 @@ def _check_sampler(loader: DataLoader[Any]) -> None:
 
 
 def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
-    """Return the first samples, or fewer, without a trace: generators are given back.
+    """Return `size` samples, or fewer, without a trace; None: a loader's first batch.
 
-    Args:
-        size: how many, at most; None: a loader's first batch.
     Raises:
         ValueError: there are none.
     """
@@ -218,15 +180,9 @@ def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
 
 
 def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
-    """Return what was given as parts.
+    """Return what was given as parts, see `as_source`; a `DataSet` brings the other parts, too.
 
-    Args:
-        train: a `DataSet`, which brings the other parts; a `Part`; (x, y) of all samples, tensors,
-            arrays or lists; a `torch.utils.data.Dataset`; or an iterable of batches, such as a
-            DataLoader.
-        validation, test: likewise; None for those of the set, or none.
     Raises:
-        TypeError: something else.
         ValueError: a label of the other parts that the training part does not have as a word.
     """
     data = train if isinstance(train, DataSet) else DataSet("data", train)
@@ -239,9 +195,11 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
 
 
 def as_source(samples: Any, words: Words | None = None) -> Source:
-    """Return what was given as one part, see `as_splits`.
+    """Return what was given as one part.
 
     Args:
+        samples: a `Part`; (x, y) of all samples, tensors, arrays or lists; a
+            `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
         words: classes that are words, by number; filled by the first part.
     Raises:
         TypeError: something that gives no batches (x, y), or gives them only once.

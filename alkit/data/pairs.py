@@ -41,15 +41,11 @@ def as_inputs(x: Any) -> Any:
     if isinstance(x, Tensor):
         return x
     if isinstance(x, Mapping):
-        return {name: _inner(own) for name, own in x.items()}
+        return {name: as_inputs(own) if _is_nested(own) else own for name, own in x.items()}
     if isinstance(x, tuple | list) and any(map(_is_nested, x)):
-        made = map(_inner, x)
+        made = (as_inputs(own) if _is_nested(own) else own for own in x)
         return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
     return _numbers(x, "inputs")
-
-
-def _inner(value: Any) -> Any:
-    return as_inputs(value) if _is_nested(value) else value
 
 
 def _is_nested(value: Any) -> bool:

@@ -7,8 +7,9 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,8 +21,65 @@ from alkit.data.text import Vocabulary
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Part(Brief):
-    """Hold the samples of one split.
+class Pairs(Brief):
+    """Samples in memory, as they were given.
+
+    Args:
+        x: a tensor (N, ...), or tuples, lists and dicts of them.
+        y: (N, ...): class numbers, or what a loss of your own compares.
+    Raises:
+        ValueError: no samples, or inputs and targets of different lengths.
+    """
+
+    x: Any
+    y: Tensor
+
+    def __post_init__(self) -> None:
+        lengths = sorted({len(each) for each in tree.tensors(self.x)})
+        if lengths != [len(self.y)]:
+            raise ValueError(f"inputs of {lengths} samples, {len(self.y)} targets: give as many")
+        if not len(self.y):
+            raise ValueError("there are no samples: give at least one")
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def take(self, rows: Tensor) -> Self:
+        """Return these samples."""
+        x = tree.map_tensors(lambda tensor: tensor[rows], self.x)
+        return replace(self, x=x, y=self.y[rows])
+
+    def batches(
+        self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
+    ) -> "Batches":
+        """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
+
+        Raises:
+            ValueError: `batch_size` below 1.
+        """
+        check_whole(batch_size=batch_size)
+        key, rows = (int(seed), int(epoch)), torch.arange(len(self))
+        if shuffle:
+            rows = self._order(generator_for("shuffle", *key))
+        return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
+
+    def _order(self, generator: torch.Generator) -> Tensor:
+        """Return the order of a DataLoader with this generator, which seeds its workers first."""
+        torch.empty((), dtype=torch.int64).random_(generator=generator)
+        return torch.randperm(len(self), generator=generator)
+
+    def _batch(
+        self, key: tuple[int, int] | None, number: int, rows_B: Tensor
+    ) -> tuple[Any, Tensor]:
+        return tree.map_tensors(lambda tensor: tensor[rows_B], self.x), self.y[rows_B]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Pairs):
+    """Images or texts of a data set, with their classes.
+
+    Batches are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
+    tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
 
     Args:
         x: images, float (N, ...) or uint8 (N, C, H, W); or texts, int64 (N, T), padded on the
@@ -32,12 +90,10 @@ class Part(Brief):
             horizontal flip), "strong" (weak, colour jitter, grey), "edge" (weak, the border
             repeated instead of zeros); a function of (seed, epoch, number of the batch).
     Raises:
-        ValueError: no samples, x and y of different lengths, a label out of range, bytes without
-            mean and std, or an `augment` that such samples cannot have.
+        ValueError: as `Pairs`; a label out of range, bytes without mean and std, or an `augment`
+            that such samples cannot have.
     """
 
-    x: Tensor
-    y: Tensor
     num_classes: int
     _: KW_ONLY
     mean: tuple[float, ...] | None = None
@@ -46,19 +102,13 @@ class Part(Brief):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "y", torch.as_tensor(self.y).long())
-        if not len(self.x) == len(self.y) > 0:
-            raise ValueError(
-                f"{len(self.x)} samples and {len(self.y)} labels: give as many, and at least one"
-            )
+        super().__post_init__()
         bad = (self.y < 0) | (self.y >= self.num_classes)
         if bad.any():
             raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
             raise ValueError(f"x is {given(self.x)}: give mean and std of each channel")
         augmentation.check(self.augment, self.x)
-
-    def __len__(self) -> int:
-        return len(self.y)
 
     @property
     def is_text(self) -> bool:
@@ -70,10 +120,6 @@ class Part(Brief):
         """Say whether the samples are images of one byte a colour."""
         return self.x.dtype == torch.uint8 and self.x.dim() == 4
 
-    def take(self, rows: Tensor) -> "Part":
-        """Return the part of these samples."""
-        return replace(self, x=self.x[rows], y=self.y[rows])
-
     def floats(self) -> "Part":
         """Return the part with images of bytes as the floats that its batches hold."""
         if not self.is_bytes:
@@ -84,30 +130,8 @@ class Part(Brief):
         mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
         return x.sub_(mean).div_(std)
 
-    def batches(
-        self,
-        batch_size: int,
-        *,
-        seed: int = 0,
-        epoch: int = 0,
-        shuffle: bool = True,
-        drop_last: bool = False,
-    ) -> "Batches":
-        """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
-
-        Inputs are float (B, C, H, W) for images; for texts (tokens_BT, mask_BT), the mask true at
-        tokens, both cut to the longest text of the batch. Class numbers are int64 (B,).
-
-        Raises:
-            ValueError: `batch_size` below 1, or no batch left because of `drop_last`.
-        """
-        check_whole(batch_size=batch_size)
-        key, rows = (int(seed), int(epoch)), torch.arange(len(self))
-        if shuffle:
-            rows = torch.randperm(len(self), generator=generator_for("shuffle", *key))
-        if drop_last and not len(rows := rows[: len(rows) // batch_size * batch_size]):
-            raise ValueError(f"{len(self)} samples fill no batch of {batch_size}: leave drop_last")
-        return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
+    def _order(self, generator: torch.Generator) -> Tensor:
+        return torch.randperm(len(self), generator=generator)
 
     def _batch(
         self, key: tuple[int, int] | None, number: int, rows_B: Tensor
@@ -127,16 +151,12 @@ class Part(Brief):
         return self._scaled(augmentation.colours(x, drawn) if kind == "strong" else x), y_B
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Batches:
-    """Batches of samples in memory, the same ones at each iteration.
+    """Batches of samples in memory, made of a number and its `rows`, the same at each iteration."""
 
-    Args:
-        rows: the numbers of each batch's samples.
-        make: makes a batch of its number and its rows.
-    """
-
-    def __init__(self, rows: Sequence[Tensor], make: Callable[[int, Tensor], Any]) -> None:
-        self.rows, self.make = rows, make
+    rows: Sequence[Tensor]
+    make: Callable[[int, Tensor], Any]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -147,7 +167,7 @@ class Batches:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataSet(Brief):
-    """Hold the parts of a data set, or of a run, and what its labels mean.
+    """The parts of a data set, or of a run, and what its labels mean.
 
     Attributes:
         train, validation, test: `Part`s, or what else has batches; None where there is none.
@@ -165,21 +185,14 @@ class DataSet(Brief):
     vocabulary: Vocabulary | None = None
     note: str = ""
 
-    def subset(
-        self,
-        train: int | None = None,
-        validation: int | None = None,
-        test: int | None = None,
-        *,
-        seed: int = 0,
-    ) -> "DataSet":
-        """Keep so many samples of each part (None: all), as many of each class as it allows.
+    def subset(self, *, seed: int = 0, **sizes: int | None) -> "DataSet":
+        """Keep so many samples of train=, validation=, test=, as many of each class as it allows.
 
         Raises:
             ValueError: a number below 1 or above what the part holds.
         """
         parts, cut = dict[str, Any](), []
-        for name, size in {"train": train, "validation": validation, "test": test}.items():
+        for name, size in sizes.items():
             if size is not None:
                 part = getattr(self, name)
                 parts[name] = part.take(balanced_rows(part.y, size, seed=seed))
@@ -219,29 +232,21 @@ class DataSet(Brief):
 
 
 def stratified_split(
-    labels: Tensor, *, seed: int, train: float = 0.6, validation: float = 0.2
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Deal the sample numbers to train, validation and test, class by class in these shares.
+    labels: Tensor, *, seed: int, shares: Sequence[float] = (0.6, 0.2)
+) -> list[Tensor]:
+    """Deal the sample numbers to parts, class by class in these shares; the last has what is left.
 
-    Returns: three int64 tensors, each in increasing order; what train and validation leave is test.
+    Returns: an int64 tensor each, in increasing order: training, validation, test by default.
     """
-    dealt: tuple[list[Tensor], ...] = ([], [], [])
+    dealt: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     for label in labels.unique():
         rows = (labels == label).nonzero().flatten()
         generator = generator_for("split", int(seed), int(label))
         rows = rows[torch.randperm(len(rows), generator=generator)]
-        sizes = round(train * len(rows)), round(validation * len(rows))
-        parts = rows.split([*sizes, len(rows) - sum(sizes)])
-        for pile, part in zip(dealt, parts, strict=True):
+        sizes = [round(share * len(rows)) for share in shares]
+        for pile, part in zip(dealt, rows.split([*sizes, len(rows) - sum(sizes)]), strict=True):
             pile.append(part)
-    first, second, third = (torch.cat(pile).sort().values for pile in dealt)
-    return first, second, third
-
-
-def hold_out(labels: Tensor, share: float, *, seed: int) -> tuple[Tensor, Tensor]:
-    """Return the sample numbers that stay and those held out: a share of each class."""
-    held, _, kept = stratified_split(labels, seed=seed, train=share, validation=0.0)
-    return kept, held
+    return [torch.cat(pile).sort().values for pile in dealt]
 
 
 def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
@@ -253,8 +258,6 @@ def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
     if not 1 <= size <= len(labels):
         raise ValueError(f"{size} samples asked, there are {len(labels)}")
     order = torch.randperm(len(labels), generator=generator_for("subset", int(seed)))
-    rank = torch.empty_like(order)  # how many samples of its class come before it in that order
-    for label in labels.unique():
-        rows = order[labels[order] == label]
-        rank[rows] = torch.arange(len(rows))
-    return order[rank[order].argsort(stable=True)][:size].sort().values
+    found = pd.Series(labels[order].numpy())
+    rank = found.groupby(found).cumcount().to_numpy()  # samples of its class that come before it
+    return order[rank.argsort(kind="stable")][:size].sort().values

@@ -3,8 +3,6 @@
 The only module that imports torchtext (0.6.0, for `Vocab`). Its `Vectors` is not used: each call
 turns off TLS verification for the whole process. `load_vectors` reads the same files.
 
-The stop words stand in `stopwords.txt`, whose header says where they are from.
-
 Shapes: N texts, T tokens, V rows of the vocabulary, E numbers of a word vector.
 """
 
@@ -13,10 +11,10 @@ import string
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +40,7 @@ def clean(text: str, *, drop: frozenset[str] = frozenset()) -> list[str]:
 
 @cache
 def stop_words() -> frozenset[str]:
-    """Return the English stop words of NLTK."""
+    """Return the English stop words of NLTK; `stopwords.txt` says where they are from."""
     lines = Path(__file__).with_name("stopwords.txt").read_text(encoding="utf-8").splitlines()
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
@@ -78,15 +76,12 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.words)
 
-    def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} words)"
-
     def encode(self, tokens: Sequence[str]) -> list[int]:
         """Return the row of each word; an empty text is one unknown word."""
         return [self._rows.get(token, self.unk) for token in tokens] or [self.unk]
 
 
-def encode(texts: Sequence[str | Sequence[str]], vocabulary: Vocabulary, max_len: int) -> Tensor:
+def encode(texts: Iterable[str | Sequence[str]], vocabulary: Vocabulary, max_len: int) -> Tensor:
     """Number texts and pad them on the right to the longest.
 
     Args:
@@ -105,7 +100,7 @@ def encode(texts: Sequence[str | Sequence[str]], vocabulary: Vocabulary, max_len
 
 
 def load_vectors(
-    path: str | Path | zipfile.Path, vocabulary: Vocabulary, *, seed: int = 0
+    source: str | Path | zipfile.Path, vocabulary: Vocabulary, *, seed: int = 0
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors in GloVe's text form, aligned with the vocabulary.
 
@@ -113,64 +108,46 @@ def load_vectors(
     function of its row and the seed; the row of padding is zero.
 
     Args:
-        path: of lines `word number ... number`; in a zip: `zipfile.Path`.
+        source: a path of lines `word number ... number`; or a name such as "glove.6B.300d", whose
+            `NAME.txt` is looked for in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
+        FileNotFoundError: they are nowhere; says how to get them.
         ValueError: a row of another width, or a number that is not finite; names file and line.
-
-    Example:
-        >>> path = find_vectors("glove.6B.300d")  # doctest: +SKIP
-        >>> table, found = load_vectors(path, vocabulary)  # doctest: +SKIP
     """
+    path = vectors_path(source) if isinstance(source, str) else source
     rows = {word.encode(): row for row, word in enumerate(vocabulary.words) if row}
     found: dict[int, np.ndarray] = {}
-    moments = np.zeros(3)  # how many numbers, their sum, the sum of their squares
-    for word, vector in _read_vectors(Path(path) if isinstance(path, str) else path):
-        moments += vector.size, vector.sum(), vector @ vector
-        if word in rows:
-            found[rows[word]] = vector
+    moments, width = np.zeros(3), 0  # how many numbers, their sum, the sum of their squares
+    with path.open("rb") as lines:  # words stay bytes, so that any encoding passes
+        for number, line in enumerate(lines, start=1):
+            word, *values = line.rstrip().split(b" ")
+            vector, width = np.array(values, dtype=np.float64), width or len(values)
+            if not word or not 0 < len(vector) == width or not np.isfinite(vector).all():
+                raise ValueError(f"{path}, line {number}: not a word and {width} finite numbers")
+            moments += np.array([vector.size, vector.sum(), vector @ vector])
+            if word in rows:
+                found[rows[word]] = vector
+    if not width:
+        raise ValueError(f"{path} holds no vector")
     mean, square = moments[1:] / moments[0]
-    vectors_VE = torch.empty(len(vocabulary), vector.size)
+    vectors_VE = torch.empty(len(vocabulary), width)
     generator = generator_for("vectors", int(seed))
     vectors_VE.normal_(mean, max(square - mean**2, 0.0) ** 0.5, generator=generator)
-    for row, values in found.items():
-        vectors_VE[row] = torch.from_numpy(values)
+    for row, own in found.items():
+        vectors_VE[row] = torch.from_numpy(own)
     vectors_VE[vocabulary.pad] = 0.0
     return vectors_VE, len(found)
 
 
-def _read_vectors(path: Path | zipfile.Path) -> Iterator[tuple[bytes, np.ndarray]]:
-    """Yield word and float64 vector of each row; words stay bytes, so that any encoding passes."""
-    width = 0
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            word, *values = line.rstrip().split(b" ")
-            width, vector = width or len(values), np.array([])
-            with suppress(ValueError):
-                vector = np.array(values, dtype=np.float64)
-            if not word or not 0 < len(vector) == width or not np.isfinite(vector).all():
-                raise ValueError(f"{path}, line {number}: not a word and {width} finite numbers")
-            yield word, vector
-    if not width:
-        raise ValueError(f"{path} holds no vector")
-
-
-def find_vectors(name: str) -> Path | zipfile.Path:
-    """Return where vectors such as "glove.6B.300d" lie: `NAME.txt`, or that name in a zip.
-
-    Looks in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
-
-    Raises:
-        FileNotFoundError: they are nowhere; says how to get them.
-    """
+def vectors_path(name: str) -> Path | zipfile.Path:
+    """Return where vectors of this name lie, see `load_vectors`."""
     folders, wanted = [paths.root() / "glove", paths.shared_data_dir() / "glove"], f"{name}.txt"
-    if plain := next((each / wanted for each in folders if (each / wanted).is_file()), None):
-        return plain
-    for path in (path for folder in folders for path in sorted(folder.glob("*.zip"))):
-        if zipfile.is_zipfile(path):  # one that is still being copied is none
-            for member in zipfile.ZipFile(path).namelist():
-                if Path(member).name == wanted:
-                    return zipfile.Path(path, member)
+    zips = (each for folder in folders for each in sorted(folder.glob("*.zip")))
+    inner = (zipfile.Path(each, wanted) for each in zips if zipfile.is_zipfile(each))
+    places: Iterator[Any] = chain((each / wanted for each in folders), inner)
+    if found := next((each for each in places if each.exists()), None):
+        return found
     raise FileNotFoundError(
         f"no word vectors {name!r} in {' or '.join(map(str, folders))}:"
         " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"

@@ -8,8 +8,8 @@ import pandas as pd
 import torch
 from torch import nn
 
-from alkit.data.given import Loader, Pairs, in_memory
-from alkit.data.parts import DataSet, Part
+from alkit.data.given import Loader, in_memory
+from alkit.data.parts import DataSet, Pairs, Part
 from alkit.elastic.layout import Planner
 from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from alkit.base.arguments import Brief
 from alkit.base.seeds import generator_for
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.elastic.cache import Cache
 from alkit.elastic.freeze import Observation, policy
 from alkit.elastic.layout import Layout, Planner

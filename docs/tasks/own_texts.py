@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.data.datasets import from_frame
+from alkit.data.text import Vocabulary, clean, encode
 
 
 def sentences(package: object) -> list[str]:
@@ -16,26 +16,29 @@ def sentences(package: object) -> list[str]:
 
 
 class Mean(nn.Module):
-    """Words (B, T) and their mask -> the mean of their vectors (B, D)."""
+    """Numbers of words (B, T), 0 where a text has ended -> the mean of their vectors (B, D)."""
 
     def __init__(self, words: int, width: int) -> None:
         super().__init__()
         self.table = nn.Embedding(words, width)
 
-    def forward(self, text: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
-        tokens, mask = text
-        weights = mask.unsqueeze(2).float()
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        weights = (tokens != Vocabulary.pad).unsqueeze(2).float()
         return (self.table(tokens) * weights).sum(1) / weights.sum(1).clamp_min(1)
 
 
 rows = [(text, name) for name, own in (("numpy", numpy), ("pandas", pd)) for text in sentences(own)]
-data = from_frame(pd.DataFrame(rows, columns=["text", "label"]), max_len=40)
-print(data.describe())
+frame = pd.DataFrame(rows, columns=["text", "label"]).sample(frac=1, random_state=0)
+words = [clean(text) for text in frame.text]
+vocabulary = Vocabulary(words[:500])  # of the training part alone
+x, y = encode(words, vocabulary, max_len=40), torch.from_numpy(frame.label.factorize()[0])
+parts = [(x[own], y[own]) for own in (slice(500), slice(500, 560), slice(560, None))]
+print(f"{len(vocabulary)} words in {len(frame)} texts")
 torch.manual_seed(0)
 blocks = [
-    Mean(len(data.vocabulary), 32),
+    Mean(len(vocabulary), 32),
     nn.Sequential(nn.Linear(32, 32), nn.ReLU()),
     nn.Linear(32, 2),
 ]
-record = alkit.fit(blocks, data, method="al_pipeline", lr=0.01, epochs=6, progress=False)
+record = alkit.fit(blocks, *parts, method="al_pipeline", lr=0.01, epochs=6, progress=False)
 print(f"test accuracy {record.test_acc:.2f} of {len(record.test_correct)} texts")

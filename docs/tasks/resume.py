@@ -34,7 +34,7 @@ def run(batches: list, checkpoint: Path | None = None) -> Any:
     return alkit.fit(blocks, batches, data.validation, checkpoint=checkpoint, **asked)
 
 
-batches = list(data.train.batches(32, drop_last=True))
+batches = list(data.train.batches(32))
 with TemporaryDirectory() as home:
     path = Path(home) / "run.ckpt"
     try:

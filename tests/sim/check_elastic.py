@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import alkit
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.engine import checkpoint
 from tests.sim.device import start
 from tests.unit.elastic.helpers import SETTINGS, images, make_bert, make_vit, texts, train

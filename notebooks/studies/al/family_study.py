@@ -22,7 +22,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.base import paths
 from alkit.data.parts import DataSet
-from alkit.data.text import find_vectors, load_vectors
+from alkit.data.text import load_vectors
 from alkit.engine.trainer import Record
 from alkit.fitting import fit
 from alkit.lab import results, viz
@@ -126,7 +126,7 @@ def train_case(
 def vectors_for(name: str, data: DataSet, *, seed: int = 0) -> tuple[Tensor, int]:
     """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found."""
     assert data.vocabulary is not None  # texts have one
-    return load_vectors(find_vectors(name), data.vocabulary, seed=seed)
+    return load_vectors(name, data.vocabulary, seed=seed)
 
 
 def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:

@@ -52,9 +52,7 @@ def _articles(text: str) -> Iterator[list[str]]:
 
 def _pydocs() -> Documents:
     """Return docstrings by package, in pieces of twenty sentences."""
-    texts, labels = datasets.sentences()
     documents: Documents = []
-    for label in sorted(set(labels)):
-        own = [text for text, its in zip(texts, labels, strict=True) if its == label]
-        documents += [own[at : at + 20] for at in range(0, len(own), 20)]
+    for _, own in datasets.sentences().groupby("label"):
+        documents += [own["text"].iloc[at : at + 20].tolist() for at in range(0, len(own), 20)]
     return documents

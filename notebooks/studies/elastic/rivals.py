@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from alkit.base import tree
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.elastic.memory import Held
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings

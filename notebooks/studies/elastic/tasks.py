@@ -12,11 +12,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from alkit.base import tree
 from alkit.base.paths import root
-from alkit.data.datasets import load, sst2_sentences
-from alkit.data.given import Pairs
-from alkit.data.parts import Part, balanced_rows, hold_out, stratified_split
+from alkit.data.datasets import load, sentences, sst2_sentences
+from alkit.data.parts import Pairs, Part, balanced_rows, stratified_split
 
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")
@@ -70,12 +68,7 @@ def load_task(
         raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
     if train is None:
         return found
-    return replace(found, train=chosen(found.train, balanced_rows(found.train.y, train, seed=seed)))
-
-
-def chosen(part: Pairs, rows: Tensor) -> Pairs:
-    """Return some samples of a part."""
-    return Pairs(tree.map_tensors(lambda own: own[rows], part.x), part.y[rows])
+    return replace(found, train=found.train.take(balanced_rows(found.train.y, train, seed=seed)))
 
 
 def encoded(
@@ -102,18 +95,20 @@ def _floats(part: Part) -> Tensor:
 
 def _texts(name: str, seed: int, tokens: int, tokenizer: Tokenizer) -> Task:
     if name == "sst2":
-        (texts, labels), (test_texts, test_labels) = sst2_sentences()
-        kept, held = hold_out(torch.tensor(labels), 0.02, seed=seed)
-        parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in (kept, held)]
-        parts.append((test_texts, test_labels))
+        whole, test = sst2_sentences()
+        held, kept = stratified_split(
+            torch.tensor(whole["label"].to_numpy()), seed=seed, shares=(0.02,)
+        )
+        parts = [whole.iloc[kept.numpy()], whole.iloc[held.numpy()], test]
     else:
-        from alkit.data.datasets import sentences
-
-        texts, labels = sentences()
-        rows_of = stratified_split(torch.tensor(labels), seed=seed)
-        parts = [([texts[i] for i in rows], [labels[i] for i in rows]) for rows in rows_of]
-    pairs = (Pairs(encoded(t, tokenizer, tokens), torch.tensor(k)) for t, k in parts)
-    return Task(name, *pairs, 1 + max(labels), tokenizer)
+        whole = sentences()
+        rows_of = stratified_split(torch.tensor(whole["label"].to_numpy()), seed=seed)
+        parts = [whole.iloc[rows.numpy()] for rows in rows_of]
+    pairs = (
+        Pairs(encoded(own["text"], tokenizer, tokens), torch.tensor(own["label"].to_numpy()))
+        for own in parts
+    )
+    return Task(name, *pairs, 1 + int(whole["label"].max()), tokenizer)
 
 
 def _read(tokenizer: str | Path) -> Tokenizer:

@@ -9,7 +9,6 @@ import torch
 from sklearn.datasets import load_digits
 
 from alkit.data.datasets import DataSet, Part, load, stratified_split
-from alkit.data.parts import hold_out
 
 
 @pytest.fixture(scope="module")
@@ -94,9 +93,6 @@ def test_batches_hold_each_sample_once_with_its_label_whenever_they_are_read():
     assert all(torch.equal(a, b) for a, (b, _) in zip(first, batches, strict=True))
     part = numbered(7)
     assert order(part, 3, shuffle=False) == list(range(7))
-    assert order(part, 3, shuffle=False, drop_last=True) == list(range(6))
-    assert len(part.batches(3, drop_last=True)) == 2
-    assert len(part.batches(7, drop_last=True)) == 1
     assert len(part.batches(100)) == 1
 
 
@@ -135,14 +131,10 @@ def labelled(*labels):
 REFUSED = [
     (labelled(0, 2, 3, 9), "labels are from 0 to 2, got 3"),
     (labelled(0, -1, 3, 9), "labels are from 0 to 2, got -1"),
-    (labelled(0, 1, 2), "4 samples and 3 labels"),
+    (labelled(0, 1, 2), r"inputs of \[4\] samples, 3 targets"),
     (lambda: Part(BYTES[:, :1], torch.tensor([0, 1]), 2), "give mean and std of each channel"),
-    (lambda: Part(IMAGES[:0], torch.zeros(0, dtype=torch.int64), 2), "0 samples and 0 labels"),
+    (lambda: Part(IMAGES[:0], torch.zeros(0, dtype=torch.int64), 2), "there are no samples"),
     (lambda: numbered(4).batches(0), "batch_size is 0: it must be at least 1"),
-    (
-        lambda: numbered(4).batches(5, drop_last=True),
-        "4 samples fill no batch of 5: leave drop_last",
-    ),
     (lambda: SCALED(mean=(0.1, 0.2, 0.3)), "mean and std of each channel"),
     (lambda: SCALED(mean=(0.1, 0.2), std=(1, 1)), "mean and std of each channel"),
 ]
@@ -160,11 +152,11 @@ def test_labels_become_int64_and_are_held_out_by_class():
         assert part.y.dtype == torch.int64
         assert part.y.tolist() == [0, 2]
     labels = torch.arange(45) % 3
-    kept, held = hold_out(labels, 0.1, seed=2)
+    held, kept = stratified_split(labels, seed=2, shares=(0.1,))
     assert torch.cat([kept, held]).sort().values.tolist() == list(range(45))
     assert Counter(labels[held].tolist()) == {0: 2, 1: 2, 2: 2}
-    assert torch.equal(held, hold_out(labels, 0.1, seed=2)[1])
-    assert not torch.equal(held, hold_out(labels, 0.1, seed=3)[1])
+    assert torch.equal(held, stratified_split(labels, seed=2, shares=(0.1,))[0])
+    assert not torch.equal(held, stratified_split(labels, seed=3, shares=(0.1,))[0])
 
 
 def uneven() -> DataSet:

@@ -307,7 +307,7 @@ def test_damaged_idx(made, content, packed):
     path.unlink()
     path = path if packed else path.with_suffix("")
     path.write_bytes(gzip.compress(content) if packed else content)
-    with pytest.raises((ValueError, IndexError)):
+    with pytest.raises((ValueError, RuntimeError, AssertionError)):
         load("mnist")
 
 

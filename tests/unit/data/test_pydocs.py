@@ -16,7 +16,8 @@ GOLDEN = "4cd4fb165e576313e8292f2e139060699fd237b659dc632206b57b4f0f9a8d8f"
 
 
 def test_the_sentences_are_the_frozen_ones_and_of_one_package_each():
-    texts, labels = datasets.sentences()
+    table = datasets.sentences()
+    texts, labels = table["text"].tolist(), table["label"].tolist()
     digest = hashlib.sha256(json.dumps([texts, labels, []]).encode())  # as it was frozen
     assert digest.hexdigest() == GOLDEN
     assert labels == [label for label in range(5) for _ in range(1200)]
@@ -45,7 +46,8 @@ def test_the_data_set_has_its_sizes_and_the_vocabulary_of_its_training_part():
     for part, share in ((data.train, 720), (data.validation, 240), (data.test, 240)):
         assert part.y.bincount().tolist() == [share] * 5
         assert (part.x != 0).any(dim=1).all()
-    texts, labels = datasets.sentences()
+    table = datasets.sentences()
+    texts, labels = table["text"].tolist(), table["label"].tolist()
     rows = stratified_split(torch.tensor(labels), seed=0)
     counts = Counter(word for row in rows[0].tolist() for word in clean(texts[row]))
     by_rank = sorted(counts, key=lambda word: (-counts[word], word))

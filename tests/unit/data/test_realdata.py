@@ -90,7 +90,7 @@ def test_each_set_has_the_same_bits(realdata, name):
 def test_most_words_have_a_vector(realdata, name, share):
     data = realdata(name)
     try:
-        path = text.find_vectors("glove.6B.50d")
+        path = text.vectors_path("glove.6B.50d")
     except FileNotFoundError:
         pytest.skip("ALKIT_DATA holds no glove.6B.50d")
     assert data.vocabulary

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 import alkit
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.elastic import Network, Settings, bert_classifier, vit_classifier
 from alkit.elastic.freeze import Observation, cap
 from alkit.elastic.layout import Layout

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.elastic.stage import average
 from alkit.elastic.trainer import Trainer, order
 from alkit.elastic.units import Units, World

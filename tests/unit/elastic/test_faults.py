@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.elastic import Network
 from alkit.engine.messages import fingerprint
 from tests.unit.elastic.helpers import (

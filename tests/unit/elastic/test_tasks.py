@@ -6,7 +6,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from studies.elastic import ablation as study
 from studies.elastic.pretrained import begin
 from studies.elastic.recipe import recipe

@@ -12,7 +12,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 import alkit
 from alkit import dtp, launch, train_epoch
 from alkit.data import datasets
-from alkit.data.given import Pairs
+from alkit.data.parts import Pairs
 from alkit.engine.caller import CallerState
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule import task as schedules

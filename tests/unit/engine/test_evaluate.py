@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss, one_hot
 
-from alkit.data.given import Pairs
-from alkit.data.parts import Part
+from alkit.data.parts import Pairs, Part
 from alkit.engine.evaluate import evaluate, judge, right
 
 N, C = 21, 3
