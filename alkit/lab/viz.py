@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +28,13 @@ Shown = Literal["stage", "batch", "micro"]
 
 
 def set_theme() -> None:
-    """Set the house's theme: white grid, colour-blind palette, opaque background."""
+    """Set the house's theme: white grid, colour-blind palette, opaque background.
+
+    A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if hasattr(shell, "kernel") and plt.get_backend().lower() == "agg":
+        shell.run_line_magic("matplotlib", "inline")
     rc: dict[str, Any] = {"figure.figsize": SINGLE, "figure.facecolor": "white"}
     rc |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
     rc |= {"figure.constrained_layout.use": True, "svg.hashsalt": "alkit"}  # the same ids each time
