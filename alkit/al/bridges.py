@@ -107,10 +107,7 @@ class Pooled(nn.Module):
 
 
 class BearsOne(nn.Module):
-    """A batch norm that uses running statistics where a channel has one value, without spread.
-
-    A bridge is ours, so it may not ask for larger batches than the user's network does.
-    """
+    """A batch norm that uses running statistics where a channel has one value, without spread."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised x."""
@@ -128,8 +125,7 @@ class ConvPool(nn.Module):
     """Pool pictures with a small network of the bridge's own: (B, C, H, W) -> (B, 4 width).
 
     Means over at most 8 x 8 fields, a 3 x 3 convolution (stride 2, if there are more than 2 x 2)
-    with batch norm and ReLU, then 2 x 2 means. A bridge that can do more asks less of its block,
-    whose features then serve the blocks above better.
+    with batch norm and ReLU, then 2 x 2 means.
     """
 
     def __init__(self, channels: int, width: int, size: int) -> None:

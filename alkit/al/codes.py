@@ -60,10 +60,8 @@ def class_codes(target: Tensor | Codes) -> Codes:
     if isinstance(target, Codes):
         return target
     if isinstance(shared(target), Tensor) and are_shares(target):
-        raise ValueError(
-            "soft labels, of which each would be a class to this loss: give"
-            " alkit.al.codes.shared(y, soft=True), as ALModel does"
-        )
+        said = "give alkit.al.codes.shared(y, soft=True), as ALModel does"
+        raise ValueError(f"soft labels, of which each would be a class to this loss: {said}")
     return Codes(*torch.unique(target, dim=0, return_inverse=True))
 
 
@@ -92,11 +90,7 @@ class FixedEncoder(nn.Module):
 
 
 class FixedDecoder(nn.Module):
-    """Its h: similarity to every class's code, (., K) -> (., C), largest at the nearest code.
-
-    Args:
-        scale: factor of the scores; that of the associated loss makes them its logits' size.
-    """
+    """Its h: similarity to every class's code, (., K) -> (., C), largest at the nearest code."""
 
     def __init__(self, table_CK: Tensor, scale: float = 1.0) -> None:
         super().__init__()
@@ -113,9 +107,8 @@ class FixedDecoder(nn.Module):
 class Contrast:
     """Cross-entropy over similarities between the bridge's output and the codes of all classes.
 
-    Mean squared error asks the bridge to hit a point: where codes lie near each other, as those of
-    an untrained label encoder do, it is small before anything is learned. A contrast asks which
-    class's code is nearest, and does not fade with the distance between codes.
+    Where codes lie near each other, as those of an untrained label encoder do, mean squared error
+    is small before anything is learned; which class's code is nearest does not fade so.
 
     Similarity is scale x cosine, or the plain product with `cosine=False`. Called with (m, target):
     m (B, K), target `Codes` or rows (B, K), whose distinct rows then count as the classes.

@@ -155,15 +155,11 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
 
 def _check_parts(layers: int, top: list[nn.Module], loss: Loss | None) -> None:
     if not layers:
-        raise ValueError(
-            "the network is one block, which gives the scores, and none below it trains by itself:"
-            ' give two blocks or more, as alkit.blocks cuts them, or method="bp"'
-        )
+        said = 'give two blocks or more, as alkit.blocks cuts them, or method="bp"'
+        raise ValueError(f"the network is one block, and none below it trains by itself: {said}")
     if loss is not None and not top:
-        raise ValueError(
-            "loss is given, and the last block gives no scores for it; layers' losses are the"
-            ' recipe\'s: give recipe="regression", "multi_label", ...'
-        )
+        said = 'layers\' losses are the recipe\'s, give recipe="regression", "multi_label", ...'
+        raise ValueError(f"loss is given, and the last block gives no scores for it: {said}")
 
 
 def are_scores(output: Any, num_classes: int) -> bool:

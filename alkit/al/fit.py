@@ -159,23 +159,20 @@ def _layered(plan: Plan, made: Callable[..., Any], options: dict[str, Any]) -> A
     if plan.classes is None:
         raise ValueError(
             "the last block gives no scores (B, C), and label codes are of one label a sample: give"
-            " num_classes= for a network without a head, numbers as rows (B, 1); labels of pixels"
-            " or tokens are for the other methods"
+            " num_classes= for a network without a head, numbers as rows (B, 1), or another method"
         )
     if made is to_al:
         options = {"recipe": recipe_for(y, plan.loss)} | options
     elif of_numbers(y, plan.loss):
-        raise ValueError(
-            "targets are numbers, and local rules compare classes: give an al method, whose recipes"
-            " 'regression' and 'multi_label' predict numbers"
-        )
+        said = "give an al method, whose recipes 'regression' and 'multi_label' predict numbers"
+        raise ValueError(f"targets are numbers, and local rules compare classes: {said}")
     model: ALModel = made(plan.model, plan.classes, sample, loss=plan.loss, **options)
     head = None if model.head is None else model.head.loss_fn
     numbers = head in (F.mse_loss, F.binary_cross_entropy_with_logits)
     if numbers and isinstance(y, Tensor) and are_numbers(y):
+        said = "give rows (B, D) of floats, or a recipe of classes, such as 'detached'"
         raise ValueError(
-            "targets are class numbers, and this recipe's head compares numbers: give rows (B, D)"
-            " of floats, or a recipe of classes, such as 'detached'"
+            f"targets are class numbers, and this recipe's head compares numbers: {said}"
         )
     return model
 

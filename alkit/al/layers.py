@@ -66,10 +66,8 @@ class ENC(nn.Module):
         s = self.f(x)
         if _versions(x) != before:
             # detached tensors share storage: the layer below would back-propagate from wrong values
-            raise RuntimeError(
-                "f changed its input in place, which the layer below still needs for its backward:"
-                " make the first operation of f out of place (nn.ReLU(inplace=False), say)"
-            )
+            said = "make the first operation of f out of place (nn.ReLU(inplace=False), say)"
+            raise RuntimeError(f"f changed its input in place, which the layer below needs: {said}")
         return s, self.b(s)
 
     def loss(self, m: Tensor, target: Tensor | Codes) -> Tensor:
@@ -264,10 +262,8 @@ def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
     if not torch.is_grad_enabled() or any(each.requires_grad for each in tree.tensors(s)):
         return
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
-        raise ValueError(
-            "f has weights that learn, and its output no gradient for them: torch.utils.checkpoint"
-            " with use_reentrant=True makes none in a layer, give use_reentrant=False"
-        )
+        said = "torch.utils.checkpoint makes none in a layer, give use_reentrant=False"
+        raise ValueError(f"f has weights that learn, and its output no gradient for them: {said}")
 
 
 def _rate(lr: float) -> float:
@@ -301,10 +297,8 @@ def label_rows(
     if isinstance(y, Tensor) and y.dim() == 1 and not y.is_floating_point():
         shown = (getattr(part, "in_features", 0) for part in parts)
         if not (width := num_classes or next(filter(None, shown), 0)):
-            raise ValueError(
-                "y holds class numbers and g does not show how many classes there are: give one-hot"
-                " rows, alkit.one_hot(y, num_classes)"
-            )
+            said = "give one-hot rows, alkit.one_hot(y, num_classes)"
+            raise ValueError(f"y holds numbers, and g does not show how many classes there are: {said}")
         y = one_hot(y, width)
     if parts and isinstance(y, Tensor) and y.is_floating_point():
         y = y.to(dtype_of(parts[0], y.dtype))

@@ -82,12 +82,11 @@ class ALModel(nn.Module):
 
     @torch.no_grad()
     def predict(self, x: Any, depth: int | None = None, read: str | None = None) -> Tensor:
-        """Return class scores (B, C): of the head, or of a code.
+        """Return class scores (B, C): of the head, or of a code, as `read` says.
 
         Args:
             depth: layers to climb, 1 to all, to an exit that reads its code through b[depth],
-                h[depth] .. h[1]. Default all, to what `read` names.
-            read: "head" or "code"; default the model's own.
+                h[depth] .. h[1]; default all.
         """
         if depth is not None and not 1 <= depth <= len(self):
             raise ValueError(f"depth is {depth}: this model has exits 1 to {len(self)}")

@@ -33,7 +33,7 @@ def set_theme() -> None:
     A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
     """
     shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    if hasattr(shell, "kernel") and plt.get_backend().lower() == "agg":
+    if shell and hasattr(shell, "kernel") and plt.get_backend().lower() == "agg":
         shell.run_line_magic("matplotlib", "inline")
     rc: dict[str, Any] = {"figure.figsize": SINGLE, "figure.facecolor": "white"}
     rc |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
