@@ -297,8 +297,8 @@ def label_rows(
     if isinstance(y, Tensor) and y.dim() == 1 and not y.is_floating_point():
         shown = (getattr(part, "in_features", 0) for part in parts)
         if not (width := num_classes or next(filter(None, shown), 0)):
-            said = "give one-hot rows, alkit.one_hot(y, num_classes)"
-            raise ValueError(f"y holds numbers, and g does not show how many classes there are: {said}")
+            said = "g does not show how many classes there are: give alkit.one_hot(y, num_classes)"
+            raise ValueError(f"y holds class numbers, and {said}")
         y = one_hot(y, width)
     if parts and isinstance(y, Tensor) and y.is_floating_point():
         y = y.to(dtype_of(parts[0], y.dtype))
