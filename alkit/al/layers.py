@@ -123,12 +123,9 @@ class AL(nn.Module):
             default fused Adam. A half without parameters needs none.
         coupled: let the associated loss train g too, whose gradient is then that of both losses.
             Codes so come to depend on the inputs; detached ones are a function of labels alone.
-
-    Attributes:
-        is_last: whether no layer follows, for rules that give the last layer another head.
     """
 
-    is_last = False
+    is_last = False  # does no layer follow: a rule may give the last one another head
 
     def __init__(
         self,

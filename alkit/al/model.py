@@ -24,13 +24,11 @@ class ALModel(nn.Module):
         head: trained beside the layers, on the last one's detached features and the labels.
         read: where scores come from: the "head", if there is one, or the "code" and its decoders.
         num_classes: of class numbers as labels; default what the first label side shows.
-    Attributes:
-        rule: the local rule that its layers train by, "" for associated learning.
     Raises:
         ValueError: `read` is something else, or asks for a head that is not there.
     """
 
-    rule = ""
+    rule = ""  # the local rule that its layers train by
 
     def __init__(
         self,

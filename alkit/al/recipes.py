@@ -42,45 +42,33 @@ class Recipe:
             (with "conv": as many as the block has channels, but at least 64 and at most code_dim).
         ending: activation after each layer of a flat or pooled bridge ("none", "relu", "sigmoid",
             "tanh"), or "unit" for length 1.
-        codes: "learned" (g and h are linear layers) or "fixed" (a table of directions).
-        encoder: activation after a learned g.
         decoders: activations after a learned h, of the first level and of those above.
-        first_loss: of the first level's autoencoder: "mse", "cross_entropy" or "bce" (on scores).
-        head: loss of a head beside the layers: one of those of the first level.
-        read: where scores come from if there is a head: "head", or "code".
-        associated: "mse" or "contrast".
-        scale, smoothing, centred: of the contrast.
-        coupled: whether the associated loss trains learned codes, too; see `AL`.
-        code_dim: K, the width of the label code.
-        label_shortcut: run the label side once a class.
-        fused: Adam in one pass; off is torch's plain loop over the parameters.
-        channels_last: keep pictures with their channels innermost, which is faster on a CPU.
-        lr, cosine: learning rate, and whether it falls over the epochs.
-        bp_lr: learning rate of the BP twin; that of AL if None.
+        first_loss, head: of the first level's autoencoder, and of a head: "mse", "cross_entropy" or
+            "bce" (on scores).
     """
 
     name: str
     bridge: str = "pooled"
     hidden: int | None = None
     ending: str = "tanh"
-    codes: str = "learned"
-    encoder: str = "tanh"
+    codes: str = "learned"  # g and h are linear layers; or "fixed", a table of directions
+    encoder: str = "tanh"  # activation after a learned g
     decoders: tuple[str, str] = ("none", "none")
     first_loss: str = "cross_entropy"
     head: str = "cross_entropy"
-    read: str = "head"
-    associated: str = "mse"
+    read: str = "head"  # where scores come from if there is a head: or "code"
+    associated: str = "mse"  # or "contrast", with the next three
     scale: float = 10.0
     smoothing: float = 0.0
     centred: bool = False
-    coupled: bool = False
-    code_dim: int = 128
-    label_shortcut: bool = True
-    fused: bool = True
-    channels_last: bool = True
+    coupled: bool = False  # does the associated loss train learned codes, too, see `AL`
+    code_dim: int = 128  # K, the width of the label code
+    label_shortcut: bool = True  # run the label side once a class
+    fused: bool = True  # Adam in one pass, not torch's plain loop over the parameters
+    channels_last: bool = True  # pictures have channels innermost, which is faster on a CPU
     lr: float = 1e-3
-    cosine: bool = False
-    bp_lr: float | None = None
+    cosine: bool = False  # does the rate fall over the epochs
+    bp_lr: float | None = None  # of the BP twin; AL's if None
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():

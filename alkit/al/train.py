@@ -30,18 +30,13 @@ LOCAL_MODES = {"local": "al", "local_pipeline": "al_pipeline"}  # and whose orde
 class Trained(trainer.Trained):
     """What an epoch left behind.
 
-    Attributes:
-        losses: float (batches, layers, 2), associated and autoencoder; with bp (batches, 1, 1).
-        head: losses of the head beside the layers, float (batches,).
-        samples: samples seen.
-        cuts: the first layer of every pipeline worker but the first; none with free workers.
-        eager: with compile="steps", why each layer ran as it is, "" for those that were compiled.
+    Losses are float (batches, layers, 2), associated and autoencoder; with bp (batches, 1, 1).
     """
 
     samples: int
-    cuts: tuple[int, ...] = ()
-    head: Tensor | None = None
-    eager: tuple[str, ...] = ()
+    cuts: tuple[int, ...] = ()  # first layers of all pipeline workers but one; none if they're free
+    head: Tensor | None = None  # losses of the head beside the layers, float (batches,)
+    eager: tuple[str, ...] = ()  # why compile="steps" left each layer as it is, "" where it didn't
 
 
 def train_epoch(
