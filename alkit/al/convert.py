@@ -9,20 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.al import bridges
 from alkit.al.backprop import BPModel
-from alkit.al.bridges import (
-    ACTIVATIONS,
-    DRAWN,
-    ConvPool,
-    Pool,
-    Pooled,
-    UnitLength,
-    flat,
-    over_all,
-    over_positions,
-    pool,
-    pool_of,
-)
+from alkit.al.bridges import DRAWN, Pool, Pooled, pool_of
 from alkit.al.codes import FixedDecoder, FixedEncoder, code_table
 from alkit.al.layers import AE, AL, ENC, Loss
 from alkit.al.model import ALModel
@@ -63,8 +52,7 @@ def to_al(
         sample: two samples that the first block takes, run once in evaluation mode.
         recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`, whose own
             values are what is not given here. By default codes are learned from labels alone; those
-            of "coupled" also from inputs: on pictures they want a head, as reading by the nearest
-            code costs accuracy (notebook 08); on texts it does not (notebook 06).
+            of "coupled" also from inputs, which on pictures wants a head (notebook 06).
         code_dim: K, the width of the label code.
         lr: a number or {"enc": ..., "ae": ...}.
         pool: reduces a block's output to (B, D), one for all blocks or one a block.
@@ -171,7 +159,7 @@ def _halves(
     recipe: Recipe, level: int, classes: int, block: nn.Module, s: Any, pool: Pool | None
 ) -> tuple[ENC, AE]:
     """Return both sides of a layer, as they fit a block that gives s."""
-    if pool is None and (found := pool_of(block, s)) in (over_positions, over_all):
+    if pool is None and (found := pool_of(block, s)) in (bridges.over_positions, bridges.over_all):
         pool = found
     width = recipe.code_dim if level else classes
     b, ae = bridge(recipe, s, pool), label_side(recipe, level, width)
@@ -187,8 +175,8 @@ def bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
         # wider than the code that it makes, a bridge only costs time
         width = recipe.hidden or max(LEAST, min(x.shape[1], recipe.code_dim))
         body = [nn.Linear(4 * width, recipe.code_dim, **DRAWN), *_ending(recipe)]
-        return nn.Sequential(ConvPool(x.shape[1], width, x.shape[2]), *body)
-    reduce = pool_of_caller or (flat if recipe.bridge == "flat" else pool)
+        return nn.Sequential(bridges.ConvPool(x.shape[1], width, x.shape[2]), *body)
+    reduce = pool_of_caller or (bridges.flat if recipe.bridge == "flat" else bridges.pool)
     widths = [reduce(s).shape[1], recipe.code_dim]
     if recipe.hidden and x.dim() == 4:
         widths.insert(1, recipe.hidden)
@@ -200,8 +188,8 @@ def bridge(recipe: Recipe, s: Any, pool_of_caller: Pool | None) -> nn.Module:
 
 def _ending(recipe: Recipe) -> list[nn.Module]:
     if recipe.ending == "unit":
-        return [UnitLength()]
-    return [] if recipe.ending == "none" else [ACTIVATIONS[recipe.ending]()]
+        return [bridges.UnitLength()]
+    return [] if recipe.ending == "none" else [bridges.ACTIVATIONS[recipe.ending]()]
 
 
 def label_side(recipe: Recipe, level: int, width: int) -> AE:
@@ -212,11 +200,11 @@ def label_side(recipe: Recipe, level: int, width: int) -> AE:
     if recipe.codes == "fixed":
         table = code_table(width, recipe.code_dim)
         return AE(FixedEncoder(table), FixedDecoder(table, recipe.scale), loss)
-    activation, decoder = ACTIVATIONS[recipe.encoder], recipe.decoders[min(level, 1)]
+    activation, decoder = bridges.ACTIVATIONS[recipe.encoder], recipe.decoders[min(level, 1)]
     g = nn.Sequential(nn.Linear(width, recipe.code_dim, **DRAWN), activation())
     h: list[nn.Module] = [nn.Linear(recipe.code_dim, width, **DRAWN)]
     if decoder != "none":
-        h.append(ACTIVATIONS[decoder]())
+        h.append(bridges.ACTIVATIONS[decoder]())
     return AE(g, nn.Sequential(*h), loss)
 
 

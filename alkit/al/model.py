@@ -118,9 +118,8 @@ class ALModel(nn.Module):
         }
         return layers if self.head is None else layers | {"head": self.head.optimizer}
 
-    def set_lr(self, groups: str | Iterable[str], lr: float) -> None:
+    def set_lr(self, groups: str | Sequence[str], lr: float) -> None:
         """Set the learning rate of "enc", "ae" or both in every layer."""
-        groups = [groups] if isinstance(groups, str) else list(groups)
         for layer in self.layers:
             layer.set_lr(groups, lr)
 

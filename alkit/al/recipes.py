@@ -103,7 +103,7 @@ _FIXED = Recipe("fixed_codes", bridge="conv", ending="unit", codes="fixed", asso
 _FIXED = replace(_FIXED, lr=2e-3, bp_lr=1e-3, cosine=True)
 # chosen on the validation part of AG News, one seed; BP takes the same
 _FIXED_TEXTS = replace(_FIXED, smoothing=0.1, lr=3e-3, bp_lr=None)
-# rates: the one most often best in 06 and 08
+# rates: the one most often best in 06
 _DETACHED = replace(_FIXED_TEXTS, name="detached", codes="learned", centred=True)
 
 
@@ -126,11 +126,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
 
 
 def find_recipe(recipe: str | Recipe, kind: str) -> Recipe:
-    """Return a recipe by name, for "images" or "texts"; a recipe of your own passes.
-
-    Example:
-        dataclasses.replace(find_recipe("detached", "images"), scale=16.0)
-    """
+    """Return a recipe by name, for "images" or "texts"; a recipe of your own passes."""
     if isinstance(recipe, Recipe):
         return recipe
     if recipe not in RECIPES:

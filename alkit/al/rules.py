@@ -3,7 +3,7 @@
     x ──► f1 ──┤ detached ├──► f2 ──┤ detached ├──► f3 ──► the network's own head, on detached s
           └─► b1 ─► loss       └─► b2 ─► loss       └─► b3 ─► loss
 
-linear         a linear head, cross-entropy: the simplest, and the best one most often (06, 08)
+linear         a linear head, cross-entropy: the simplest, and the best one most often (06)
 cosine         ten times the cosines with a free vector a class
 fixed_codes    ten times the cosines with a fixed code per class
 

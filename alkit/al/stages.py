@@ -70,10 +70,6 @@ class Epoch:
         advice = "lower the learning rate, or look at this batch"
         return FloatingPointError(f"the {which} is {value} at batch {batch}: {advice}")
 
-    def number(self, batch: int) -> int:
-        """Return the number of a batch among all that the model was trained on."""
-        return self.first_batch + batch
-
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
     """Return the parts that update by themselves: AL's layers and head, or all of BP's."""
@@ -104,7 +100,7 @@ class PartStage:
 
         A head, or a whole model, takes the first and the last of these, and hands on nothing.
         """
-        epoch, number = self.epoch, self.epoch.number(batch)
+        epoch, number = self.epoch, self.epoch.first_batch + batch
         if isinstance(self.part, BPModel):
             self.loss = self.part.loss(payload[0], payload[-1], key=(epoch.seed, number))
             epoch.by_stage[self.index].note(self.loss.view(1))
@@ -122,7 +118,7 @@ class PartStage:
             self.part.backward()
             return
         backward(self.part, [self.loss])
-        if not self.epoch.number(batch):
+        if self.epoch.first_batch + batch == 0:
             check_reached(self.part)
         self.loss = self.loss.detach()
 
@@ -163,7 +159,7 @@ class WholeStage(PartStage):
         """Compute the gradients, if the forward has not."""
         if not self.done:
             super().backward(payload, batch, micro)
-        elif isinstance(self.part, BPModel) and not self.epoch.number(batch):
+        elif isinstance(self.part, BPModel) and not (self.epoch.first_batch + batch):
             check_reached(self.part)
 
 
