@@ -30,7 +30,9 @@ Compile = Literal[False, "steps"]
 def check_compile(given: object) -> None:
     """Refuse what says nothing about compiling."""
     if given not in (False, "steps"):
-        raise ValueError(f"compile is {given!r}: give 'steps', or compile by block.compile()")
+        raise ValueError(
+            f"compile is {given!r}: give 'steps', or compile blocks by block.compile()"
+        )
 
 
 class NotCompiled(Exception):
