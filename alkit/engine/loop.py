@@ -53,7 +53,10 @@ def train_epochs(
         run = _Run(trainer, plan, rates, dict(identity or {}), group, choose=choose)
         if plan.progress and group.is_first and run.ended and run.rows:
             tqdm.write(f"{path} holds the whole run, of {len(run.rows)} epochs: its result")
-        with _bar(plan, len(run.rows), group.is_first) as bar:
+        hidden = not (plan.progress and group.is_first)
+        shown: dict[str, Any] = {"total": plan.epochs, "initial": len(run.rows), "disable": hidden}
+        # miniters: it is shown within an epoch, too
+        with tqdm(**shown, desc=plan.method, leave=False, miniters=0) as bar:
             while not run.ended:
                 run.epoch(bar)
         return run.result()
@@ -263,12 +266,6 @@ def _mean(losses: Tensor, sizes: Sequence[int]) -> float:
         return losses.mean().item()
     weights = torch.tensor(sizes, dtype=torch.float64)
     return float((losses.double().view(len(losses), -1).mean(1) * weights).sum() / weights.sum())
-
-
-def _bar(plan: Plan, done: int, first: bool) -> tqdm:
-    hidden = not (plan.progress and first)
-    options = {"total": plan.epochs, "initial": done, "desc": plan.method, "disable": hidden}
-    return tqdm(**options, leave=False, miniters=0)  # shown within an epoch, too
 
 
 def _show(bar: tqdm, row: Row) -> None:
