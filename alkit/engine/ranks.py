@@ -11,9 +11,11 @@ that it will be told of a batch as it opens it.
 
 import faulthandler
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch.distributed as dist
@@ -100,14 +102,35 @@ def _share(owners: Sequence[int], stages: Sequence[Stage]) -> None:
 @contextmanager
 def patience() -> Iterator[None]:
     """End this process, saying where all threads are, if the block takes longer than a rank may."""
-    if not (seconds := float(os.environ.get(PATIENCE, "0"))):
-        yield
-        return
-    faulthandler.dump_traceback_later(seconds, exit=True)
+    _watched()
+    _begun.append(time.monotonic())
     try:
         yield
     finally:
-        faulthandler.cancel_dump_traceback_later()
+        _begun.pop()
+
+
+_begun: list[float] = []  # when the task that is under way began
+
+
+@cache
+def _watched() -> None:
+    """Watch over this process's tasks from now on, if it was told how long one may take."""
+    if seconds := float(os.environ.get(PATIENCE, "0")):
+        threading.Thread(target=_watch, args=[seconds], daemon=True).start()
+
+
+def _watch(seconds: float) -> None:
+    """Set faulthandler's clock anew until it runs out: it needs no lock of the interpreter.
+
+    That takes a third of a millisecond, so it is done now and then and not for every task.
+    """
+    every = min(1.0, seconds / 4)
+    while True:
+        began = next(iter(_begun), time.monotonic() + every)
+        left = began + seconds - time.monotonic()
+        faulthandler.dump_traceback_later(max(left, 1e-3), exit=True)
+        time.sleep(every)
 
 
 class _RankRun(Run):

@@ -16,7 +16,7 @@ exception and stops the run; the others end after the task they are in.
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import count, takewhile
 from typing import Any
 
@@ -223,13 +223,13 @@ class Run:
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
         """Run a task; return what it makes. torch's profiler sees it as a range."""
-        # a range takes microseconds, also when nobody looks
-        profiled = torch.autograd.profiler._is_profiler_enabled
-        seen = record_function(f"alkit {task.kind} {task.stage}") if profiled else nullcontext()
+        run = getattr(self.stages[task.stage], task.kind)
         try:
-            with seen:
-                stage = self.stages[task.stage]
-                return getattr(stage, task.kind)(payload, task.batch, task.micro)
+            # a range takes microseconds, also when nobody looks
+            if not torch.autograd.profiler._is_profiler_enabled:
+                return run(payload, task.batch, task.micro)
+            with record_function(f"alkit {task.kind} {task.stage}"):
+                return run(payload, task.batch, task.micro)
         except BaseException as error:
             error.add_note(f"alkit: in {task} (worker {worker} of {self.schedule.name})")
             raise
@@ -273,7 +273,8 @@ class Run:
 
     def missing(self, task: Task) -> Task | None:
         """Return the first task that `task` still waits for."""
-        return next((each for each in self.schedule.waits(task) if not self._is_done(each)), None)
+        edges = self.schedule.edges(task)
+        return next((edge.task for edge in edges if not self._is_done(edge.task)), None)
 
     def never(self, task: Task) -> bool:
         """Whether a task is of a batch that will not come."""

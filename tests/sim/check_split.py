@@ -18,7 +18,7 @@ OWN = {"sizes": (20, 14), "norm": "batch", "dropout": 0.4, "batch": 7}
 METHODS = {
     "fed": {"cut": 4},
     "splitfed": {"cut": 2},
-    "pipelearn": {"cut": (1, 3), "micro": 2},
+    "pipelearn": {"cut": 1, "micro": 2},
 }
 
 
