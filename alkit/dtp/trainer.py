@@ -6,6 +6,7 @@ on threads, a lane a block, or on ranks that own blocks. All end in the bits of 
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from alkit.engine import trainer
 from alkit.engine.group import Group
 from alkit.engine.plan import Plan
 from alkit.engine.ranks import run_ranks
-from alkit.engine.run import run_single, run_threads
+from alkit.engine.run import execute
 from alkit.engine.steps import LossLog
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import free_workers
@@ -69,11 +70,8 @@ class Trainer(trainer.Trainer):
         for stage in self.stages:
             stage.begin(losses, self.step)
         work, threads = (self.schedule, self.stages, batches), self.plan.threads
-        if self.group.ranks > 1:
-            timeline = run_ranks(*work, threads=threads, spare=True)
-        else:
-            run = run_single if self.schedule.workers == 1 else run_threads
-            timeline = run(*work, threads=threads)
+        run = partial(run_ranks, spare=True) if self.group.ranks > 1 else execute
+        timeline = run(*work, threads=threads)
         rows = losses.rows().squeeze(1).double()
         self.step += len(rows)
         for name, value in self.model.state_dict().items():

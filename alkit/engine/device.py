@@ -6,23 +6,17 @@ device="cuda", 2 GPUs    cuda:0    cuda:1    cuda:0    cuda:1
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from alkit.base import tree
 
-
-class _Layered(Protocol):
-    def __iter__(self) -> Iterator[nn.Module]: ...
-    def named_optimizers(self) -> Mapping[str, torch.optim.Optimizer | None]: ...
-
-
-Model = TypeVar("Model", bound=_Layered)
+Model = TypeVar("Model", bound=Any)
 Names = str | torch.device | Sequence[str | torch.device]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +14,6 @@ from alkit.data.labels import are_shares
 from alkit.engine.reduction import Loss, loss_of, options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
-
-
-class _Predicts(Protocol):
-    def predict(self, x: Any) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,7 @@ def _classes(scores: Any, y: Any) -> tuple[Tensor, int] | None:
     return (y, -1) if scores.shape[:-1] == y.shape else None
 
 
-def evaluate(
-    model: _Predicts, part: Any, *, depth: int | None = None, batch_size: int = 512
-) -> Tensor:
+def evaluate(model: Any, part: Any, *, depth: int | None = None, batch_size: int = 512) -> Tensor:
     """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
 
     Where no label of a sample counts it is NaN.
@@ -90,9 +84,7 @@ def evaluate(
 
 
 @torch.no_grad()
-def _scored(
-    model: _Predicts, part: Any, batch_size: int, **options: Any
-) -> Iterator[tuple[Any, Tensor]]:
+def _scored(model: Any, part: Any, batch_size: int, **options: Any) -> Iterator[tuple[Any, Tensor]]:
     """Yield scores and targets of every batch, on the CPU."""
     torch.clear_autocast_cache()  # a context of the caller's holds casts of other weights
     for x, y in as_source(part).batches(batch_size, shuffle=False):
@@ -101,7 +93,7 @@ def _scored(
 
 @torch.no_grad()
 def judge(
-    model: _Predicts,
+    model: Any,
     part: Any,
     *,
     loss: Loss,

@@ -11,8 +11,6 @@ from torch import nn
 from alkit.base.arguments import check_real, given
 
 Factory = Callable[..., torch.optim.Optimizer]
-
-
 RATE = 1e-3  # the default of every method that follows a gradient
 
 

@@ -54,17 +54,13 @@ def run_ranks(
 ) -> Timeline:
     """Run this rank's worker; call it on every rank of the default group, with the same batches.
 
-    Of one pipeline, all ranks end with the parts of all stages.
+    All return the timeline of all, whose time 0 is a barrier, or the first task. Of one pipeline,
+    all end with the parts of all stages.
 
     Args:
-        stages: all of them; this rank runs its own.
         batches: what stage 0's forward takes, a pair (x, y).
         pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
         spare: there may be more ranks than workers; the last ones have nothing to do.
-    Returns:
-        The timeline of all ranks, on every rank; time 0 is a barrier, or the first task.
-    Raises:
-        ValueError: another number of workers than ranks, or ranks with different batches.
     """
     ranks, used = dist.get_world_size(), schedule.workers * pipelines
     if ranks < used or (ranks > used and not spare):

@@ -11,7 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -23,15 +23,11 @@ STATE = "scheduler"  # in the first parameter group
 Scheduler = Callable[[torch.optim.Optimizer], LRScheduler]
 
 
-class _Optimized(Protocol):
-    def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]: ...
-
-
 class EachBatch(partial):
     """Let a scheduler step after each update: `scheduler=alkit.each_batch(factory)`."""
 
 
-def rates(model: _Optimized) -> dict[str, float]:
+def rates(model: Any) -> dict[str, float]:
     """Return the learning rates in use, by optimiser and parameter group ("0.enc.0", say)."""
     return {name: float(group["lr"]) for name, group in _groups(model).items()}
 
@@ -39,7 +35,7 @@ def rates(model: _Optimized) -> dict[str, float]:
 class Rates:
     """The rates of a run, those that the model came with at first; it has them back on `close`."""
 
-    def __init__(self, model: _Optimized, scheduler: Scheduler | None) -> None:
+    def __init__(self, model: Any, scheduler: Scheduler | None) -> None:
         self.model, self.by_batch, self.base = model, isinstance(scheduler, EachBatch), rates(model)
         self.before = {name: dict(group) for name, group in _groups(model).items()}
         there = [each for each in model.named_optimizers().values() if each is not None]
@@ -115,7 +111,7 @@ def _made(factory: Any, optimizer: torch.optim.Optimizer) -> LRScheduler:
     return found
 
 
-def _groups(model: _Optimized) -> dict[str, dict[str, Any]]:
+def _groups(model: Any) -> dict[str, dict[str, Any]]:
     """Look the groups up anew each time: loading an optimiser's state replaces them."""
     return {
         f"{name}.{at}": group
