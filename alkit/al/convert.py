@@ -143,8 +143,8 @@ def _check_classes(num_classes: int, recipe: Recipe) -> None:
 
 def _check_parts(layers: int, top: list[nn.Module], loss: Loss | None) -> None:
     if not layers:
-        said = 'give two blocks or more, as alkit.blocks cuts them, or method="bp"'
-        raise ValueError(f"the network is one block, and none below it trains by itself: {said}")
+        said = 'none below it trains by itself: give two, as alkit.blocks cuts them, or method="bp"'
+        raise ValueError(f"the network is one block, which gives the scores, and {said}")
     if loss is not None and not top:
         said = 'layers\' losses are the recipe\'s, give recipe="regression", "multi_label", ...'
         raise ValueError(f"loss is given, and the last block gives no scores for it: {said}")

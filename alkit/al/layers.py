@@ -259,7 +259,7 @@ def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
     if not torch.is_grad_enabled() or any(each.requires_grad for each in tree.tensors(s)):
         return
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
-        said = "torch.utils.checkpoint makes none in a layer, give use_reentrant=False"
+        said = "torch.utils.checkpoint with use_reentrant=True makes none in a layer, give False"
         raise ValueError(f"f has weights that learn, and its output no gradient for them: {said}")
 
 
