@@ -28,13 +28,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 1 for a failed run, 2 for bad input."""
     options = _parser().parse_args(arguments, argparse.Namespace(front=alkit))
     # whoever ends the command with SIGTERM gets the same tidy end as with Ctrl-C
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return options.command(options) or OK
     except (ValueError, OSError, ModuleNotFoundError) as error:
         return _complain(str(error), FAILED if isinstance(error, ConnectionError) else BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted; no process of it is left", INTERRUPTED)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,8 +80,7 @@ def contents() -> list[dict[str, Any]]:
 def _list(options: argparse.Namespace) -> None:
     for each in contents():
         presets = " ".join(parameters.presets(parameters.find_notebook(each["name"])))
-        said = f"{each['minutes']:3} min  {each['title']}  ({presets})"
-        print(f"{each['shelf']:7} {each['name']:22} {said}")
+        print("{shelf:7} {name:22} {minutes:3} min  {title}".format_map(each), f" ({presets})")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -122,7 +123,6 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _failures(ended: Sequence[tuple[Any, str]]) -> int:
-    """Say which runs failed, and return the exit code."""
     failed = [(job, state) for job, state in ended if state not in ENDED]
     for job, state in failed:
         kept = f" ({os.path.relpath(job.partial)})" if job.partial.is_file() else ""

@@ -52,7 +52,7 @@ class Pairs(Brief):
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
     ) -> "Batches":
-        """Return the mini-batches of one epoch; their order depends on (seed, epoch) alone.
+        """Return the mini-batches of one epoch; their order depends only on (seed, epoch).
 
         Raises:
             ValueError: `batch_size` below 1.

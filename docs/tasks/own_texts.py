@@ -30,7 +30,7 @@ class Mean(nn.Module):
 rows = [(text, name) for name, own in (("numpy", numpy), ("pandas", pd)) for text in sentences(own)]
 frame = pd.DataFrame(rows, columns=["text", "label"]).sample(frac=1, random_state=0)
 words = [clean(text) for text in frame.text]
-vocabulary = Vocabulary(words[:500])  # of the training part alone
+vocabulary = Vocabulary(words[:500])  # of the training part only
 x, y = encode(words, vocabulary, max_len=40), torch.from_numpy(frame.label.factorize()[0])
 parts = [(x[own], y[own]) for own in (slice(500), slice(500, 560), slice(560, None))]
 print(f"{len(vocabulary)} words in {len(frame)} texts")

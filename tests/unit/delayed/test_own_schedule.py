@@ -15,7 +15,6 @@ from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
 SHARED = ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev")
 NEIGHBOURS = ("gpipe", "1f1b", "zero_bubble")
-IN_HALVES = ("zero_bubble", "zbv", "dualpipev")
 
 
 def sgd(parameters, lr=0.1):

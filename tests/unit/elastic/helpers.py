@@ -93,7 +93,6 @@ def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[
 
 
 PARTS = ["weights", "frozen", "gradients", "moments", "message"]
-ANY = 10**12
 
 
 def own(settings: Mapping[str, Any]) -> Settings:

@@ -30,7 +30,6 @@ from tests.unit.elastic.helpers import (
 )
 
 SCHEDULES = ("1f1b", "gpipe")
-TEST = images(10)
 
 
 def _asked():

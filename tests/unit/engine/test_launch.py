@@ -127,6 +127,17 @@ def _fails(how, folder):
     time.sleep(600)
 
 
+def _slow_between_tasks():
+    for idle_s in (0.0, 0.0, 1.2, 0.0):
+        with patience():
+            time.sleep(0.3)
+        time.sleep(idle_s)
+
+
+def test_only_a_task_is_judged_by_patience():
+    launch(_slow_between_tasks, ranks=1, patience_s=0.8)
+
+
 @pytest.mark.parametrize(("how", "reason", "details"), [
     ("raise", "raised ZeroDivisionError: by design", "in _fails"),
     ("kill", "died of SIGKILL", ""),
