@@ -23,7 +23,7 @@ from alkit.data.given import Loader, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
-from alkit.engine.plan import Plan
+from alkit.engine.trainer import Plan
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours, trainable
 
 

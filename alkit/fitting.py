@@ -16,9 +16,8 @@ from alkit.engine.device import Names
 from alkit.engine.evaluate import Metrics
 from alkit.engine.modes import layout_kept, trained
 from alkit.engine.optimizers import RATE, adam, rated
-from alkit.engine.plan import Plan
 from alkit.engine.rates import Scheduler
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record
 from alkit.methods import METHODS
 from alkit.models.blocks import cut_once, ours
 from alkit.saved import made_of

@@ -19,8 +19,7 @@ from alkit.data.given import Loader
 from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.modes import layout_kept
-from alkit.engine.plan import Plan
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record
 from alkit.methods import METHODS
 from alkit.models.blocks import as_blocks, cut_once, dry_run, ours
 

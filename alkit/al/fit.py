@@ -22,8 +22,7 @@ from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
-from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.engine.trainer import Trainer as Base
 
 
@@ -126,7 +125,7 @@ def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
     identity |= {"compile": own.compile} if own.compile else {}
     identity |= {"clip": model.clip} if isinstance(model, BPModel) and model.clip else {}
     try:
-        return train_epochs(trainer, plan, group=meet(plan.executor, model), identity=identity)
+        return train_epochs(trainer, plan, group=meet(plan, model), identity=identity)
     finally:
         model.zero_grad(set_to_none=True)  # no batch's gradients stay behind
 

@@ -26,8 +26,7 @@ from alkit.base import tree
 from alkit.base.arguments import check_real
 from alkit.data.labels import one_hot
 from alkit.engine.modes import evaluating
-from alkit.engine.optimizers import adam, made
-from alkit.engine.steps import backward, step
+from alkit.engine.optimizers import adam, backward, made, step
 
 Loss = Callable[[Tensor, Any], Tensor]  # its target is a row a sample, or `Codes`
 OptimizerFactory = Callable[..., torch.optim.Optimizer]

@@ -11,7 +11,7 @@ from alkit.al.codes import Codes, shared, takes_codes
 from alkit.al.layers import AL, label_rows
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
-from alkit.engine.steps import check_untied
+from alkit.engine.optimizers import check_untied
 
 
 class ALModel(nn.Module):

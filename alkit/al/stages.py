@@ -22,8 +22,9 @@ from alkit.base import tree
 from alkit.data.pairs import as_pair
 from alkit.engine.compiled import Compile, Step
 from alkit.engine.device import beside, device_of, place
+from alkit.engine.losses import LossLog
+from alkit.engine.optimizers import backward, check_reached, step
 from alkit.engine.random import noise_of
-from alkit.engine.steps import LossLog, backward, check_reached, step
 
 _STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
 

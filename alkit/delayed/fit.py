@@ -18,13 +18,12 @@ from alkit.delayed.schedules import SHARED, read
 from alkit.delayed.settings import Settings
 from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
-from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
-from alkit.engine.device import cores, devices_named, place, spread
+from alkit.engine.costs import backprop_costs, backprop_stages, balanced_cuts
+from alkit.engine.device import devices_named, place, spread
 from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam
-from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
 
 # settings with which another network is learned: a run that goes on has the same
@@ -73,7 +72,7 @@ def _fit(pipeline: Pipeline, plan: Plan) -> Record:
     same |= {name: str(value) for name, value in plan.settings.items() if name in LEARNED}
     if own.schedule is not None:
         same["schedule"] = str(getattr(own.schedule, "name", own.schedule))
-    return train_epochs(trainer, plan, group=meet(plan.executor, pipeline), identity=same)
+    return train_epochs(trainer, plan, group=meet(plan, pipeline), identity=same)
 
 
 def model_of(plan: Plan) -> Pipeline:
@@ -119,7 +118,7 @@ def _cuts(
 def _balanced(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
     """Return cuts by the seconds of a copy: nothing is trained, no sample of the data drawn.
 
-    Two samples are repeated to a batch; neighbours are at work meanwhile, as in training.
+    Two samples are repeated to a batch.
     """
     own, size = copy.deepcopy(nn.ModuleList(blocks)), plan.batch_size
     if plan.own_device is not None:
@@ -130,12 +129,6 @@ def _balanced(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
 
     batch = place(tree.map_tensors(repeated, plan.sample), own)
     with torch.random.fork_rng():
-        costs = profile_rows(
-            lambda: backprop_row(own, plan.loss or F.cross_entropy, torch.optim.SGD),
-            [batch] * 6,
-            warmup=1,
-            threads=plan.threads,
-            busy=min(modules, cores()),
-            progress=plan.progress,
-        )
+        stages = backprop_stages(own, plan.loss or F.cross_entropy, torch.optim.SGD)
+        costs = backprop_costs(stages, [batch] * 6, warmup=1, threads=plan.threads)
     return balanced_cuts([cost.seconds for cost in costs], modules)

@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating
-from alkit.engine.optimizers import adam, made
+from alkit.engine.optimizers import adam, check_untied, made
 from alkit.engine.random import noise_of
-from alkit.engine.steps import check_untied
 from alkit.models.blocks import as_blocks
 
 Loss = Callable[[Any, Any], Tensor]

@@ -23,10 +23,10 @@ from alkit.delayed.modules import Pipeline
 from alkit.delayed.settings import Settings
 from alkit.delayed.weights import Versions, give, with_weights
 from alkit.engine.device import beside, device_of, place
+from alkit.engine.losses import LossLog, shares
+from alkit.engine.optimizers import check_reached
 from alkit.engine.random import noise_of
-from alkit.engine.reduction import shares
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
-from alkit.engine.steps import LossLog, check_reached
 
 Place = tuple[int, int]  # batch, micro-batch
 Weights = Mapping[str, Tensor]

@@ -15,8 +15,7 @@ from alkit.dtp.settings import Settings
 from alkit.dtp.trainer import Trainer
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
-from alkit.engine.plan import Plan, fit_on_ranks, meet
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 
 
 def settings_of(method: str) -> type[Settings]:
@@ -55,7 +54,7 @@ def fit(plan: Plan) -> Record:
 def _fit(net: Net, plan: Plan) -> Record:
     own = Settings(**plan.settings)
     place_whole(net, plan.own_device)
-    group = meet("ranks" if plan.on_ranks else "single", net)
+    group = meet(plan, net)
     trainer = Trainer(net, own, plan, group)
     # all that changes a number: a run that goes on has the same
     same: dict[str, Any] = {"method": plan.method, "threads": plan.threads}

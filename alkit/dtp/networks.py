@@ -17,7 +17,7 @@ from alkit.base.seeds import generator_for
 from alkit.dtp.block import Block, Pass
 from alkit.dtp.pieces import PUBLISHED, Affine, Conv, Piece, Switches, pieces_of
 from alkit.engine.device import place
-from alkit.engine.steps import check_untied
+from alkit.engine.optimizers import check_untied
 from alkit.models.blocks import as_blocks
 
 

@@ -14,9 +14,9 @@ from alkit.dtp.learning import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.targets import local_gradients, next_target, output_target
 from alkit.engine.device import beside, device_of, place
+from alkit.engine.losses import LossLog
 from alkit.engine.optimizers import Factory, made
 from alkit.engine.random import noise_of
-from alkit.engine.steps import LossLog
 
 
 class TargetStage:

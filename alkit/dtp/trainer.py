@@ -18,10 +18,10 @@ from alkit.dtp.settings import LR, SGD, Settings
 from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
 from alkit.engine.group import Group
-from alkit.engine.plan import Plan
+from alkit.engine.losses import LossLog
 from alkit.engine.ranks import run_ranks
 from alkit.engine.run import execute
-from alkit.engine.steps import LossLog
+from alkit.engine.trainer import Plan
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import free_workers
 

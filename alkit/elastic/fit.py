@@ -19,11 +19,9 @@ from alkit.elastic.units import Units, World
 from alkit.engine import checkpoint
 from alkit.engine.device import place_whole
 from alkit.engine.loop import train_epochs
-from alkit.engine.optimizers import adam, made
-from alkit.engine.plan import Plan, fit_on_ranks
-from alkit.engine.reduction import check_reduction, says_reduction
-from alkit.engine.steps import check_untied
-from alkit.engine.trainer import Record
+from alkit.engine.losses import check_reduction
+from alkit.engine.optimizers import adam, check_untied, made
+from alkit.engine.trainer import Plan, Record, fit_on_ranks
 
 
 def settings_of(method: str) -> type[Settings]:
@@ -122,11 +120,10 @@ def _settings(plan: Plan) -> Settings:
     settings = Settings(**plan.settings)
     if plan.on_ranks:
         plan.refuse("workers", why="with ranks, a rank is a device")
-    if plan.loss is None or says_reduction(plan.loss):
-        return settings
-    if max(plan.crew, plan.workers or 1, settings.micro) > 1:
+    uncut = max(plan.crew, plan.workers or 1, settings.micro) == 1
+    if plan.loss is not None and not uncut:
         check_reduction(plan.loss)
-    return replace(settings, micro=1)  # uncut, it may be a mean or a sum
+    return settings
 
 
 def _in_memory(data: DataSet) -> DataSet:

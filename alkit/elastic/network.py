@@ -18,8 +18,8 @@ from alkit.elastic.layout import Planner
 from alkit.elastic.settings import Settings
 from alkit.engine.device import place
 from alkit.engine.modes import evaluating, training
+from alkit.engine.optimizers import check_untied
 from alkit.engine.random import noise_of
-from alkit.engine.steps import check_untied
 from alkit.models.blocks import joined
 from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
 

@@ -19,8 +19,8 @@ from alkit.elastic.memory import Held
 from alkit.elastic.settings import SCHEDULES
 from alkit.elastic.stage import Replica, UnitStage
 from alkit.engine import trainer
+from alkit.engine.losses import shares
 from alkit.engine.ranks import run_ranks
-from alkit.engine.reduction import shares
 from alkit.engine.run import run_single
 
 COUNTS = ("hits", "advanced", "misses")
@@ -105,6 +105,6 @@ def _held(replica: Replica) -> dict[str, int]:
         "frozen": sum(there[:first]),
         "gradients": replica.gradients,
         "moments": moments,
-        "activations": replica.ledger.peak,
+        "activations": replica.activations,
         "message": replica.gradients if replica.world.reduce is not None else 0,
     }

@@ -9,6 +9,7 @@ The engine decides when. Gradients are those of the mean loss over the global ba
 """
 
 import math
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -24,11 +25,11 @@ from alkit.elastic.layout import Layout
 from alkit.elastic.memory import Budget
 from alkit.elastic.settings import Settings
 from alkit.elastic.units import Units, bytes_of
-from alkit.engine.costs import Ledger
+from alkit.engine.costs import saving
 from alkit.engine.device import beside, place
+from alkit.engine.optimizers import check_reached
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Gradients, Graph, Inputs, leaf
-from alkit.engine.steps import check_reached
 
 
 def average(parameters: Sequence[Tensor], mean: Callable[[Tensor], Tensor]) -> None:
@@ -63,11 +64,12 @@ class Replica:
     epoch: int
     first_step: int  # number of the epoch's first step in the run
     losses: list[Tensor] = field(default_factory=list)  # a scalar a step
-    gradients: int = 0  # bytes, in the first step
+    gradients: int = 0  # bytes, in the first step, as the next two
+    saved: dict[Any, dict[int, int]] = field(default_factory=dict)  # by storage, of each flight
+    activations: int = 0  # the most that was saved at once
 
     def __post_init__(self) -> None:
         self.network, self.world = self.units.network, self.units.world
-        self.ledger = Ledger(self.network)
         self.squares = torch.zeros(self.network.layers + 1, dtype=torch.float64)
 
     def check_finite(self, what: str, value: float, batch: int) -> None:
@@ -116,12 +118,15 @@ class UnitStage:
         if not self.is_first:
             x = tree.map_tensors(partial(leaf, wants=self.wants_input_gradient), x)
         key = replica.first_step + batch, replica.world.replica * replica.micro + micro
-        with nullcontext() if batch else replica.ledger.recording():
+        counting: Any = nullcontext({}) if batch else saving(network)
+        with counting as replica.saved[self.bounds, micro]:
             output = network.run(self.inputs(x), *self.bounds, key=key)
             if self.is_last:
                 with noise_of(network.loss, network.seed, "loss", *key):
                     output = network.loss(output, place(own[0], network)) * own[1]
         self.flights[batch, micro] = Graph(x, output)
+        kept = dict(ChainMap(*replica.saved.values()))
+        replica.activations = max(replica.activations, sum(kept.values()))
         if not self.is_last:
             return tree.detach(output), own
         replica.check_finite("loss", output.item(), batch)
@@ -132,6 +137,7 @@ class UnitStage:
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
         """Take the gradients of the output's floating tensors, hand on those of the input's."""
+        self.replica.saved.pop((self.bounds, micro))
         above = None if self.is_last else place(payload, self.replica.network) or []
         # a list even if it is empty: the stage below waits for a word
         return self.flights.pop((batch, micro)).backward(above)
@@ -144,7 +150,7 @@ class UnitStage:
         if batch == 0:
             replica.gradients = bytes_of(p.grad for _, p in self.parameters if p.grad is not None)
             if world.ranks > 1 or replica.layout.stages == 1:  # one process has all stages
-                replica.budget.check(replica.layout, world.stage, replica.ledger.peak)
+                replica.budget.check(replica.layout, world.stage, replica.activations)
         if world.reduce is not None:
             average([each for _, each in self.parameters if each.requires_grad], world.reduce)
         if replica.first_step + batch == 0:

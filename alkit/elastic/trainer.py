@@ -26,8 +26,7 @@ from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica
 from alkit.elastic.units import Units
 from alkit.engine import trainer
-from alkit.engine.plan import Plan
-from alkit.engine.trainer import Row
+from alkit.engine.trainer import Plan, Row
 from alkit.models.blocks import trainable
 from alkit.schedule.timeline import Timeline
 

@@ -8,13 +8,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from alkit.base.arguments import check_whole
+
 
 class Best:
     """Let another column of the history choose the epoch that is kept: `alkit.best("val_loss")`.
 
-    Args:
-        column: "" for the validation accuracy, or where there is none its loss.
-        largest: whether the largest value is the best; default unless it is a loss.
+    `largest` says whether its largest value is the best; default unless it is a loss. Without a
+    column it is the validation accuracy, or where there is none its loss.
     """
 
     def __init__(self, column: str = "", *, largest: bool | None = None) -> None:
@@ -38,12 +39,7 @@ class Best:
 
 
 class Patience(Best):
-    """End a run after so many epochs in a row without a better validation accuracy, or loss.
-
-    Args:
-        column, largest: of the history, another one to look at, see `Best`.
-    Raises:
-        ValueError: fewer than 1 epoch.
+    """End a run after so many epochs in a row without a better value, of a column as in `Best`.
 
     Example:
         >>> import alkit
@@ -53,8 +49,7 @@ class Patience(Best):
     """
 
     def __init__(self, epochs: int, column: str = "", *, largest: bool | None = None) -> None:
-        if epochs < 1:
-            raise ValueError(f"patience is {epochs} epochs: give at least 1")
+        check_whole(patience=epochs)
         super().__init__(column, largest=largest)
         self.epochs, self.most, self.waited = epochs, -math.inf, 0
 

@@ -2,8 +2,7 @@
 
 Nothing but tensors, numbers, strings, lists and dicts is stored, and nothing else is ever loaded.
 A run goes on from a file of the same run: shapes, settings, options of the optimisers and the text
-of the network are compared by name; and one number, the loss of the saved weights on the first rows
-of the training part, which is alike only if inputs, blocks and loss are.
+of the network are compared, and the loss of the saved weights on the training part's first rows.
 """
 
 import math
@@ -11,7 +10,6 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +17,11 @@ import torch
 from torch import Tensor
 
 from alkit.base import tree
-from alkit.base.arguments import as_plain
+from alkit.base.arguments import as_plain, given
 from alkit.base.files import replacing
 from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.given import Source, first_samples
-from alkit.engine.reduction import loss_of
+from alkit.engine.losses import loss_of
 
 VERSION = 1
 ROWS = 32
@@ -38,11 +36,8 @@ def save(path: str | Path, state: Mapping[str, Any]) -> None:
     try:
         with replacing(path) as partial, partial.open("wb") as file:
             torch.save({"version": VERSION, "state": _plain(dict(state))}, file)
-    except (OSError, RuntimeError) as error:  # torch's own writer says only where it stopped
-        full = any(getattr(each, "errno", 0) == ENOSPC for each in (error, error.__context__))
-        why = "there is no space left on its disk" if full else str(error)
-        said = f"{path} could not be written: {why}; what stood there before still does"
-        raise OSError(said) from error
+    except RuntimeError as error:  # torch's own writer says only where it stopped
+        raise OSError(f"{path} could not be written: {error.__context__ or error}") from error
 
 
 def _plain(value: Any) -> Any:
@@ -71,8 +66,7 @@ def load(path: str | Path) -> dict[str, Any]:
         # torch's own words for a pickle advise to load without the check
         foreign = isinstance(error, pickle.UnpicklingError)
         why = "it holds more than tensors, numbers and texts" if foreign else str(error)[:80]
-        said = f"{path} is damaged or no checkpoint ({why}): delete it to start anew"
-        raise ValueError(said) from error
+        raise ValueError(f"{path} is damaged or no checkpoint ({why}): delete it") from error
     if version != VERSION:
         raise ValueError(f"{path} is a checkpoint of version {version}; this is version {VERSION}")
     return state
@@ -109,16 +103,11 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     """Name the first thing that one lacks or has otherwise, tensors by type and shape; or ""."""
     names = {**own, **saved}
     for name in sorted(names, key=lambda each: not isinstance(names[each], Tensor)):  # these first
-        there, here = (_told(side.get(name, "missing")) for side in (saved, own))
+        both = (side.get(name, "missing") for side in (saved, own))
+        there, here = (given(each) if isinstance(each, Tensor) else each for each in both)
         if there != here:
             return f"{name} is {there} there and {here} here"
     return ""
-
-
-def _told(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
 
 
 def refuse(path: str | Path, different: str) -> None:
@@ -149,6 +138,7 @@ def other_loss(saved: float | None, here: float | None) -> str:
     """Say how the loss of the saved weights on the first rows was another one; "" if it was not."""
     if saved is None or here is None or (math.isnan(saved) and math.isnan(here)):
         return ""
+    if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6):
+        return ""
     both = f"{saved:.6g} on the first {ROWS} rows there and of {here:.6g} here"
-    said = f"its weights have a loss of {both}, so inputs, network, targets or loss are others"
-    return "" if math.isclose(saved, here, rel_tol=ROUNDING, abs_tol=1e-6) else said
+    return f"its weights have a loss of {both}, so inputs, network, targets or loss are others"

@@ -3,8 +3,7 @@
     eager      lock | f | lock | b | lock | loss | ... backward ... | lock | Adam
     compiled   lock | f, b, losses and backward, in C++                    | lock | Adam
 
-Between an eager step's operators the interpreter's lock is taken, so threads with small operators
-wait for each other; a compiled call holds none (Inductor's C++ wrapper).
+Threads with small operators wait for the lock between them; Inductor's C++ wrapper holds none.
 """
 
 import copy
@@ -57,12 +56,13 @@ class Step:
         parts: modules, and others.
     """
 
+    function: Callable[..., Any] | None = None  # compiled
+    learning: Sequence[nn.Parameter] = ()
+    own: tuple[list[Tensor], ...] = ()  # parameters, other tensors, gradients
+    places: Sequence[int] = ()
+
     def __init__(self, function: Callable[..., Any], parts: Sequence[Any]) -> None:
         self.losses, self.why = _Losses(function, parts), ""
-        self.function: Callable[..., Any] | None = None
-        self.learning: list[nn.Parameter] = []
-        self.own: tuple[list[Tensor], ...] = ()  # parameters, other tensors, gradients
-        self.places: list[int] = []
         self.seen = set[Any]()  # kinds of inputs in this epoch: the compiler looks at others
 
     def stands(self, parts: Sequence[Any]) -> bool:
@@ -107,9 +107,7 @@ class Step:
             made, handed_on = functional_call(losses, held, inputs)
             return sum(made), (torch.stack([each.detach() for each in made]), handed_on)
 
-        def step(
-            parameters: list[Tensor], rest: list[Tensor], gradients: list[Tensor], inputs: Any
-        ) -> tuple[Tensor, Any]:
+        def step(parameters: Any, rest: Any, gradients: Any, inputs: Any) -> tuple[Tensor, Any]:
             found, (_, kept) = grad_and_value(total, has_aux=True)(parameters, rest, inputs)
             for gradient, each in zip(gradients, found, strict=True):
                 gradient.copy_(each)
@@ -142,8 +140,8 @@ def _reached(losses: nn.Module, inputs: Any) -> set[str]:
 def without_lock(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function of tensors as a call that holds no interpreter's lock.
 
-    torch keeps what it compiles by a function's code object, eight versions at most. Two threads in
-    functions of one code object ran each other's code, so each function gets its own.
+    torch keeps what it compiles by a function's code object, and two threads in functions of one
+    ran each other's code, so each function gets its own.
     """
     assert isinstance(function, types.FunctionType)
     code, closure = function.__code__.replace(), function.__closure__

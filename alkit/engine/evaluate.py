@@ -11,27 +11,21 @@ from torch import Tensor
 from alkit.base import tree
 from alkit.data.given import as_source
 from alkit.data.labels import are_shares
-from alkit.engine.reduction import Loss, loss_of, options_of
+from alkit.engine.losses import Loss, loss_of, options_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What was measured on a part.
+    """What was measured on a part."""
 
-    Attributes:
-        correct: which samples are right, float (N,); None where targets are no classes.
-        values: "accuracy", or "loss" where targets are no classes; and own metrics.
-    """
-
-    correct: Tensor | None = None
-    values: dict[str, float] = field(default_factory=dict)
+    correct: Tensor | None = None  # samples that are right, float (N,); of classes only
+    values: dict[str, float] = field(default_factory=dict)  # "accuracy", else "loss"; own metrics
 
     def columns(self) -> dict[str, float]:
         """Return the values as columns of a history: val_acc, val_loss, val_NAME."""
-        short = {"accuracy": "acc"}
-        return {f"val_{short.get(name, name)}": value for name, value in self.values.items()}
+        return {f"val_{'acc' if n == 'accuracy' else n}": own for n, own in self.values.items()}
 
 
 def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
@@ -42,7 +36,6 @@ def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
     Args:
         scores: (B, C); or (B, C, ...), or (B, ..., C), where y has a class for each place.
         y: class numbers (B,) or (B, ...), or rows (B, C) of shares, whose highest one is the class.
-        ignored: a label that doesn't count.
     """
     if (found := _classes(scores, y)) is None:
         raise ValueError(
@@ -70,9 +63,7 @@ def _classes(scores: Any, y: Any) -> tuple[Tensor, int] | None:
 
 
 def evaluate(model: Any, part: Any, *, depth: int | None = None, batch_size: int = 512) -> Tensor:
-    """Return which samples of `part` are classified correctly: float (N,), 0 or 1, in its order.
-
-    Where no label of a sample counts it is NaN.
+    """Return which samples of `part` are right, in its order: float (N,), see `right`.
 
     Args:
         part: a `Part`, tensors (x, y), a Dataset, or an iterable of batches.
@@ -100,12 +91,11 @@ def judge(
     metrics: Metrics | None = None,
     batch_size: int = 512,
 ) -> Judged:
-    """Return what a model is worth on a part.
+    """Return what a model is worth on a part: its accuracy, or else the loss.
 
     Targets are classes if they are numbers of one of several scores, or rows of shares, unless the
-    loss takes each column for itself (torch's binary cross-entropy): then, and for numbers, the
-    loss is what is measured. Labels that the loss ignores don't count. Metrics are of (scores, y)
-    of the whole part on the CPU, y class numbers (N,) or the targets as they are.
+    loss takes each column for itself. Labels that the loss ignores don't count. Metrics are of
+    (scores, y) of the whole part on the CPU, y class numbers (N,) or the targets as they are.
     """
     options, _ = options_of(loss)
     summed, ignored = options.get("reduction") == "sum", options.get("ignore_index", -100)

@@ -25,10 +25,9 @@ from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
 from alkit.engine.group import Group
-from alkit.engine.plan import Plan
+from alkit.engine.losses import loss_of
 from alkit.engine.rates import Rates
-from alkit.engine.reduction import loss_of
-from alkit.engine.trainer import Record, Row, Trained, Trainer
+from alkit.engine.trainer import Plan, Record, Row, Trained, Trainer
 
 KEPT = "rows", "best_epoch", "best", "stopped"  # of a run, in its file
 
@@ -82,9 +81,7 @@ class _Run:
         own: Row = {"loss": partial(loss_of, trainer.loss)} if follows_loss else {}
         self.metrics = {**own, **(plan.metrics or {})}
         self.best_by = next((each for each in plan.callbacks if type(each) is Best), Best())
-        self.remembering: list[Any] = [
-            each for each in plan.callbacks if hasattr(each, "state_dict")
-        ]
+        self.remembering: list[Any] = [e for e in plan.callbacks if hasattr(e, "state_dict")]
         self.settings = self._settings(identity)
         # without validation the last epoch is the best
         self.choose = choose and (validated or bool(self.best_by.column))
@@ -105,11 +102,17 @@ class _Run:
     def epoch(self, bar: tqdm) -> None:
         """Train once on every batch, measure, ask the callbacks, and keep what has come of it."""
         plan, trainer, rate = self.plan, self.trainer, self.rates.start_epoch()
-        own = trainer.batches(plan, plan.data.train, len(self.rows))
-        batches = _Timed(own, bar, plan.method)
-        trained, measured = trainer.train(batches), self._measured()
+        dealt = trainer.batches(plan, plan.data.train, len(self.rows))
+        batches = _Timed(dealt, bar, plan.method)
+        trained, start_s = trainer.train(batches), time.perf_counter()
+        measured = self._judged(plan.data.validation).columns()
+        times = {"data_s": batches.seconds, "train_s": trained.seconds - batches.seconds}
+        times |= {"eval_s": time.perf_counter() - start_s, "step_s": trained.timeline.step_s}
         row: Row = {"epoch": len(self.rows) + 1, "lr": rate}
-        row |= _row(trained, trainer.row(trained), batches, measured)
+        row |= {"loss": _mean(trained.losses, batches.sizes), "samples": sum(batches.sizes)}
+        # the method's columns stand before the times, and its own times count
+        own = trainer.row(trained)
+        row |= own | measured | times | own
         self.rates.end_epoch(row)
         self._call_back(row)
         self.rows.append(row)
@@ -127,8 +130,7 @@ class _Run:
         if self.best is not None:
             self.trainer.model.load_state_dict(self.best)
             torch.clear_autocast_cache()  # a context of the caller's holds casts of the last ones
-        test, last = self.plan.data.test, self.last
-        tested = Judged() if test is None else self._judged(test)
+        tested, last = self._judged(self.plan.data.test), self.last
         return Record(
             model=self.trainer.model,
             history=pd.DataFrame(self.rows),
@@ -157,13 +159,9 @@ class _Run:
             stop |= answer is True
         self.stopped = self.group.broadcast(stop)
 
-    def _measured(self) -> Row:
-        """Return what is measured on the validation part, and the seconds."""
-        start_s, part = time.perf_counter(), self.plan.data.validation
-        found = {} if part is None else self._judged(part).columns()
-        return found | {"eval_s": time.perf_counter() - start_s}
-
-    def _judged(self, part: Source) -> Judged:
+    def _judged(self, part: Source | None) -> Judged:
+        if part is None:
+            return Judged()
         self.trainer.gather()
         return self.trainer.judge(part, self.metrics)
 
@@ -175,11 +173,10 @@ class _Run:
         settings: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "batch_size", "seed")}
         settings |= {"scheduler": str(self.rates)} | identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
-        settings |= {"best": self.best_by.column} if self.best_by.column else {}
-        kept = [type(each).__name__ for each in self.remembering]
-        settings |= {"callbacks": kept} if kept else {}
-        settings |= {"data": plan.data.fingerprint(whole=plan.checkpoint is not None)}
-        return settings | ({"metrics": sorted(self.metrics)} if self.metrics else {})
+        given = {"best": self.best_by.column, "metrics": sorted(self.metrics)}
+        given |= {"callbacks": [type(each).__name__ for each in self.remembering]}
+        settings |= {name: value for name, value in given.items() if value}
+        return settings | {"data": plan.data.fingerprint(whole=plan.checkpoint is not None)}
 
     def _begin(self) -> None:
         """Go on from the file, or write it: a run that its first epoch ends goes on, too."""
@@ -197,8 +194,8 @@ class _Run:
         found: dict[str, Any] = {name: getattr(self, name) for name in KEPT}
         found |= {"settings": self.settings, "network": repr(self.trainer.model)}
         found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
-        generators = generators_of(self.plan.data.train)
-        found |= {"generators": [each.get_state() for each in generators]}
+        drawn = generators_of(self.plan.data.train)
+        found |= {"generators": [each.get_state() for each in drawn]}
         found |= {"callbacks": [each.state_dict() for each in self.remembering]}
         if self.group.is_first:
             checkpoints.save(self.path, state | found)
@@ -206,10 +203,9 @@ class _Run:
     def _resume(self, source: int) -> None:
         mine, trainer = self.group.rank == source, self.trainer
         saved = self.group.broadcast(checkpoints.load(self.path) if mine else None, source)
-        before = saved["settings"].get("epochs", 0)
+        before, text = saved["settings"].get("epochs", 0), repr(trainer.model)
         longer = before < self.plan.epochs and self.settings["scheduler"] == "constant"
         same = self.settings | ({"epochs": before} if longer else {})
-        text = repr(trainer.model)
         here = checkpoints.marks(trainer.state(), same, text)
         there = checkpoints.marks(saved, saved["settings"], saved.get("network", text))
         checkpoints.refuse(self.path, checkpoints.difference(there, here))
@@ -250,14 +246,6 @@ class _Timed:
 
 def _copied(model: Any) -> dict[str, Tensor]:
     return copy.deepcopy(dict(model.state_dict()))
-
-
-def _row(trained: Trained, own: Row, batches: _Timed, measured: Row) -> Row:
-    eval_s, data_s = measured.pop("eval_s"), batches.seconds
-    row: Row = {"loss": _mean(trained.losses, batches.sizes), "samples": sum(batches.sizes)}
-    times = {"data_s": data_s, "train_s": trained.seconds - data_s, "eval_s": eval_s}
-    # the method's columns stand before the times, and its own times count
-    return row | own | measured | times | {"step_s": trained.timeline.step_s} | own
 
 
 def _mean(losses: Tensor, sizes: Sequence[int]) -> float:

@@ -1,4 +1,4 @@
-"""Optimisers as factories: one way to make them for all methods."""
+"""Optimisers as factories, one way to make them for all methods; and what stands around a step."""
 
 import functools
 import inspect
@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from alkit.base.arguments import check_real, given
+from alkit.engine.compiled import no_compilation
 
 Factory = Callable[..., torch.optim.Optimizer]
 RATE = 1e-3  # the default of every method that follows a gradient
@@ -42,10 +43,9 @@ def made(
 
 
 def clipped(factory: Factory, norm: float) -> Factory:
-    """Return a factory whose optimisers shorten their gradients before each step.
+    """Return a factory whose optimisers shorten their gradients to a norm before each step.
 
-    Args:
-        norm: the largest norm of all gradients that one optimiser holds.
+    The norm is of all gradients that one optimiser holds.
 
     Example:
         >>> import torch, alkit
@@ -57,14 +57,10 @@ def clipped(factory: Factory, norm: float) -> Factory:
     """
     check_real("norm", norm)
 
-    def clip(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        held = [each for group in optimizer.param_groups for each in group["params"]]
-        nn.utils.clip_grad_norm_(held, norm)
-
     @functools.wraps(factory, updated=())
     def make(*arguments: Any, **options: Any) -> torch.optim.Optimizer:
         own = factory(*arguments, **options)
-        own.register_step_pre_hook(clip)
+        own.register_step_pre_hook(lambda optimizer, *_: _clip(optimizer, norm))
         return own
 
     return make
@@ -86,9 +82,50 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
     if lr is not None:
         raise ValueError(f"lr is {lr}, and optimizer= takes none: leave it out, or let it take lr=")
 
-    @functools.wraps(factory)
-    def without(parameters: Any, lr: float | None = None) -> torch.optim.Optimizer:
-        made: torch.optim.Optimizer = factory(parameters)
-        return made
+    return functools.wraps(factory)(lambda parameters, lr=None: factory(parameters)), lr
 
-    return without, lr
+
+def backward(module: nn.Module, losses: Iterable[Tensor]) -> None:
+    """Leave the gradients of a batch's losses in the parameters."""
+    module.zero_grad(set_to_none=True)
+    torch.autograd.backward([loss for loss in losses if loss.requires_grad])
+
+
+def step(optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> None:
+    """Step once, if there is something to train; `clip` limits the norm of all gradients."""
+    if optimizer is None:
+        return
+    if clip is not None:
+        _clip(optimizer, clip)
+    with no_compilation():
+        optimizer.step()
+
+
+def _clip(optimizer: torch.optim.Optimizer, norm: float) -> None:
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    nn.utils.clip_grad_norm_(held, norm)
+
+
+def check_untied(kind: str, parts: Iterable[nn.Module]) -> None:
+    """See that no two parts share a parameter: each would update it, at different moments."""
+    owner: dict[int, tuple[int, str]] = {}
+    for at, part in enumerate(parts):
+        for name, parameter in part.named_parameters():
+            other, its_name = owner.setdefault(id(parameter), (at, name))
+            if other != at:
+                raise ValueError(
+                    f"{kind} {other} and {at} share a parameter ({its_name} and {name}): untie it,"
+                    " or have both uses in one of them"
+                )
+
+
+def check_reached(blocks: Iterable[nn.Module]) -> None:
+    """See that every block that can learn has a gradient after the first backward."""
+    for number, block in enumerate(blocks):
+        own = [each for each in block.parameters() if each.requires_grad]
+        if own and all(each.grad is None for each in own):
+            raise ValueError(
+                f"block {number} ({type(block).__name__}) can learn and gets no gradient: something"
+                " above it detaches, or gives whole numbers; freeze it (requires_grad_(False)) if"
+                " that is meant"
+            )

@@ -1,23 +1,19 @@
 """Randomness as a function of (seed, stage, batch, micro-batch), never of timing.
 
 Dropout drawn from torch's global generator depends on which thread comes first. Inside
-`random_from(generator)` every random operator of the calling thread draws from that generator
-instead: a dispatch mode sits below autograd and below `nn.Module`, so attention's and LSTM's own
-dropout are caught too, and its stack belongs to one thread.
+`random_from(*key)` every random operator of the calling thread draws from a generator of the key: a
+dispatch mode sits below autograd and `nn.Module`, so attention's and LSTM's own dropout are caught.
 
     takes a generator           ours, of the operator's device        rand, bernoulli_, normal_, ...
     native_dropout              written out, with a mask of ours      nn.Dropout on an accelerator
     others, on an accelerator   the device's own generator is lent    fused attention with dropout
     others, on the CPU          refused
 
-Draws are the same on every CPU, and on every device of one kind: another kind has another
-generator. The mode costs microseconds per operator: what can't draw runs without it (`noise_of`).
+Draws are the same on every CPU, and on every device of one kind. The mode costs microseconds per
+operator: what can't draw runs without it (`noise_of`).
 
 A block may recompute inside itself (`torch.utils.checkpoint`), when its forward is long over. What
-it ran in is entered again: its noise would be the process's, and its weights the newest.
-
-    forward    entered(noise) · entered(weights) · function      states are noted at its begin
-    backward                  noise · weights · function         the same masks, the same weights
+it ran in is entered again, for the same noise and the same weights.
 """
 
 import threading
@@ -33,19 +29,14 @@ from torch import Generator, Tensor, nn
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from alkit.base import tree
 from alkit.base.seeds import generator_for
 
-BASE = frozenset(vars(nn.Module()))  # attributes that every module has
-QUIET = BASE | {"optimizer_factory"}  # and what no forward calls
+QUIET = {*vars(nn.Module()), "optimizer_factory"}  # attributes that no forward calls
 ORIGINS = "torch.nn.modules.", "alkit."
 FUNCTIONS = "torch.nn.functional", "torch._C", "torch", "alkit."
 DRAWING = nn.RReLU, nn.FractionalMaxPool2d, nn.FractionalMaxPool3d
 WORDS = "drop", "rand", "rrelu", "gumbel", "fractional", "bernoulli", "multinomial", "normal"
-REFUSED = (
-    "draws random numbers and takes no generator, so its result would depend on timing: use an"
-    " operator that takes one (torch.bernoulli, torch.rand, nn.Dropout), outside of torch.compile;"
-    " for cuDNN's LSTM with dropout, layers of one level with nn.Dropout between them"
-)
 Capture = Callable[[], Callable[[], AbstractContextManager[Any]]]
 
 
@@ -56,10 +47,7 @@ def noise_of(part: Callable[..., Any], *key: int | str) -> AbstractContextManage
 
 @contextmanager
 def random_from(*key: int | str, states: Iterable[Any] = ()) -> Iterator["_Redirect"]:
-    """Make the random operators that the calling thread runs in this block a function of `key`.
-
-    `states` are of generators that go on from there, by device.
-    """
+    """Make random operators of this thread a function of `key`; generators go on from `states`."""
     mode = _Redirect(key)
     for device, state in states:
         mode._generator(device).set_state(state)
@@ -91,16 +79,20 @@ class _Redirect(TorchDispatchMode):
         kwargs = kwargs or {}
         if not _draws(func, args, kwargs) or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
-        device = _device_of(args, kwargs)
-        generator = self._generator(device)
+        device = next((each.device for each in tree.tensors([*args, *kwargs.values()])), None)
+        generator = self._generator(device or torch.device(kwargs.get("device") or "cpu"))
         if func is torch.ops.aten.bernoulli_.float and args[0].numel():
             return _fill_with_coins(*args, generator=generator)
         if func is torch.ops.aten.native_dropout.default:
             return _dropout(*args, generator=generator)
         if (twin := _with_generator(func)) is not None:
             return twin(*args, **(kwargs | {"generator": generator}))
-        if device.type == "cpu" or func is torch.ops.aten._cudnn_rnn.default:
-            raise RuntimeError(f"{func} {REFUSED}")
+        if generator.device.type == "cpu" or func is torch.ops.aten._cudnn_rnn.default:
+            raise RuntimeError(
+                f"{func} draws random numbers and takes no generator, so its result would depend on"
+                " timing: use torch.bernoulli, torch.rand or nn.Dropout, outside of torch.compile;"
+                " for cuDNN's LSTM with dropout, layers of one level with nn.Dropout between them"
+            )
         with _lent(generator):
             return func(*args, **kwargs)
 
@@ -127,8 +119,7 @@ def _draws(func: Any, args: tuple, kwargs: dict) -> bool:
 def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) -> Tensor:
     """Set each element to 1 with probability p, to the nearest 1/65,536, else to 0.
 
-    Dropout draws its mask with `bernoulli_`, one number after the other; four coins of 16 bits from
-    each 64-bit number take a third of the time.
+    Four coins of 16 bits from each 64-bit number take a third of the time of `bernoulli_`.
     """
     if not 0 <= p <= 1:
         raise ValueError(f"p is {p}: a probability is from 0 to 1")
@@ -141,9 +132,7 @@ def _fill_with_coins(tensor: Tensor, p: float = 0.5, *, generator: Generator) ->
     return tensor.copy_(ones.view(tensor.shape))
 
 
-def _dropout(
-    x: Tensor, p: float, train: bool | None, *, generator: Generator
-) -> tuple[Tensor, Tensor]:
+def _dropout(x: Tensor, p: float, _: bool | None, *, generator: Generator) -> tuple[Tensor, Tensor]:
     """Do what native_dropout does, with a mask of ours: returns x / (1 - p) or 0, and the mask."""
     coins = _fill_with_coins(torch.empty_like(x), 1 - p, generator=generator)
     mask = coins > 0
@@ -155,10 +144,7 @@ _LENDING = threading.Lock()
 
 @contextmanager
 def _lent(generator: Generator) -> Iterator[None]:
-    """Let the device's own generator be ours for one operator, and give it back its state.
-
-    Seed and offset are read when an operator is launched, so others may go on after that.
-    """
+    """Let the device's own generator be ours while one operator is launched."""
     device = generator.device
     module = torch.get_device_module(device)
     with _LENDING:
@@ -183,21 +169,14 @@ def _with_generator(func: Any) -> Any:
     return None
 
 
-def _device_of(args: tuple, kwargs: dict) -> torch.device:
-    for value in (*args, *kwargs.values()):
-        if isinstance(value, torch.Tensor):
-            return value.device
-    return torch.device(kwargs.get("device") or "cpu")
-
-
 # ---- who could draw
 
 
 def may_draw(part: Callable[..., Any]) -> bool:
-    """Say whether a module, or a loss, could draw random numbers, by its parts: no step is needed.
+    """Say whether a module, or a loss, could draw random numbers, by its parts.
 
     False only where all of them are torch's or alkit's own, none drops anything, and they call
-    nothing of another origin: no hook, no function of a user's.
+    nothing of a user's.
     """
     if not isinstance(part, nn.Module):
         return _drops("loss", part)
@@ -207,9 +186,8 @@ def may_draw(part: Callable[..., Any]) -> bool:
 
 def _may_draw(part: nn.Module) -> bool:
     own = vars(part)
-    if not type(part).__module__.startswith(ORIGINS) or isinstance(part, DRAWING):
-        return True
-    if "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
+    foreign = not type(part).__module__.startswith(ORIGINS) or isinstance(part, DRAWING)
+    if foreign or "forward" in own or own["_forward_hooks"] or own["_forward_pre_hooks"]:
         return True
     return any(_drops(name, own[name]) for name in own.keys() - QUIET)
 
@@ -238,8 +216,7 @@ _HERE = ContextVar[tuple[Capture, ...]]("captures of the calling thread", defaul
 def entered(capture: Capture) -> Iterator[None]:
     """Have what this block runs in entered again by recomputations of what is called inside.
 
-    Args:
-        capture: called where a recomputed function begins; returns what makes the context anew.
+    `capture` is called where a recomputed function begins; it returns what makes the context anew.
     """
     before = _HERE.set((*_HERE.get(), capture))
     try:
@@ -248,32 +225,25 @@ def entered(capture: Capture) -> Iterator[None]:
         _HERE.reset(before)
 
 
-def _again(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function; every call but the first, which is here, enters everything again."""
-    makes, calls = [capture() for capture in _HERE.get()], [1]
-
-    def run(*args: Any, **options: Any) -> Any:
-        with ExitStack() as stack:
-            for make in makes if not calls else ():
-                stack.enter_context(make())
-            calls.clear()
-            return function(*args, **options)
-
-    return run
-
-
 def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """Do as torch does; inside a block, without the state of the process's generator.
-
-    No noise of a block is drawn from it, and torch reads it under a lock that it may hold while it
-    waits for the interpreter's: two workers that do so can wait for each other for ever.
-    """
-    if not _HERE.get():
+    """Do as torch does; every call but the first, which is here, enters everything again."""
+    if not (captures := _HERE.get()):
         return _CHECKPOINT(function, *given, **options)
-    return _CHECKPOINT(_again(function), *given, **options | {"preserve_rng_state": False})
+    makes, first = [capture() for capture in captures], [True]
+
+    def run(*args: Any, **more: Any) -> Any:
+        with ExitStack() as stack:
+            for make in makes if not first else ():
+                stack.enter_context(make())
+            first.clear()
+            return function(*args, **more)
+
+    # torch reads its own generator's state under a lock, which it may hold while it waits for the
+    # interpreter's: two workers that do so can wait for each other for ever
+    return _CHECKPOINT(run, *given, **options | {"preserve_rng_state": False})
 
 
-# `checkpoint` looks it up by name, whoever has imported that; outside of blocks it does as before
+# `checkpoint` looks it up by name; outside of blocks it does as before
 if hasattr(torchs, "_checkpoint_impl"):  # torch 2.14 has it, 2.11 has not
     _CHECKPOINT = torchs._checkpoint_impl
     torchs._checkpoint_impl = _checkpointed

@@ -8,7 +8,6 @@ checkpoints, and to ranks that hold other parts. Where a model has no scheduler 
 """
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -50,10 +49,10 @@ class Rates:
         """Say what the rates follow: runs with another word are other runs."""
         if not self.made:
             return "constant"
-        state = self.made[0].state_dict().items()
+        first, every = self.made[0], "batches" if self.by_batch else "epochs"
+        state = first.state_dict().items()
         plain = {k: v for k, v in state if isinstance(v, int | float | str) and k[0] != "_"}
-        every = "batches" if self.by_batch else "epochs"
-        return f"{type(self.made[0]).__name__} by {every} {plain}"
+        return f"{type(first).__name__} by {every} {plain}"
 
     def check(self, *, validated: bool) -> None:
         """Refuse a scheduler that would look at results that nobody measures."""
@@ -90,14 +89,13 @@ class Rates:
 
 
 def _step(scheduler: LRScheduler, row: Mapping[str, Any]) -> None:
-    with warnings.catch_warnings():
-        # of ranks, one updates a part, and all know its rate
-        warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
-        if isinstance(scheduler, ReduceLROnPlateau):
-            column = "val_acc" if scheduler.mode == "max" else "val_loss"
-            scheduler.step(row.get(column, row["loss"]))
-        else:
-            scheduler.step()
+    # of ranks, one updates a part, and all know its rate: torch would warn of a step left out
+    vars(scheduler.optimizer)["_opt_called"] = True
+    if isinstance(scheduler, ReduceLROnPlateau):
+        column = "val_acc" if scheduler.mode == "max" else "val_loss"
+        scheduler.step(row.get(column, row["loss"]))
+    else:
+        scheduler.step()
     scheduler.optimizer.param_groups[0][STATE] = scheduler.state_dict()
 
 

@@ -16,7 +16,7 @@ Gradients = list[Tensor | None]
 class Stage(Protocol):
     """The mathematics of one stage; the engine sees to order, hand-over and threads.
 
-    One on an accelerator says so by an attribute `device`: its times are then the device's.
+    One on an accelerator has an attribute `device`: its times are then the device's.
     """
 
     @property
@@ -36,8 +36,8 @@ class Stage(Protocol):
 class Inputs:
     """What a module runs on: its input, or a copy if it writes there (`ReLU(inplace=True)`).
 
-    A leaf of the graph can't be written to, and others may need it. The first input, of which the
-    module gets a copy, shows whether it writes.
+    A leaf of the graph can't be written to, and others may need it. A copy of the first input shows
+    whether the module writes.
     """
 
     def __init__(self) -> None:
@@ -68,9 +68,8 @@ class Graph:
     def roots(self, above: Gradients | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return where a backward begins, and the gradients there.
 
-        Args:
-            above: of each tensor of the output that can have a gradient, None for what the next
-                block leaves alone; None for a loss, and empty where nothing is handed down.
+        `above` has one for each tensor of the output that can have one, None for what the next
+        block leaves alone; it is None for a loss, and empty where nothing is handed down.
         """
         found = [tensor for tensor in tree.tensors(self.output) if tree.differentiable(tensor)]
         above = [torch.ones_like(root) for root in found] if above is None else above

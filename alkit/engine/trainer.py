@@ -1,31 +1,113 @@
-"""What a method gives to the loop over epochs, and what training leaves behind.
+"""What one call of `alkit.fit` asks of a method, what that gives to the loop, and what is left.
+
+    Plan ──► the method's fit: makes a Trainer ──► the loop over epochs ──► Record
 
 A trainer knows one method and nothing of data sets, files or progress bars.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Protocol
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from alkit.base.arguments import Brief
+from alkit.base.arguments import Brief, check_whole, given
 from alkit.data.given import Source
+from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
+from alkit.engine.device import Names, backend_for, own_device, spread
 from alkit.engine.evaluate import Judged, Metrics, judge
+from alkit.engine.group import Group
+from alkit.engine.launch import launch
+from alkit.engine.rates import Scheduler
 from alkit.schedule.timeline import Timeline
 
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """One call of `alkit.fit`, whose docstring explains what is not said here.
+
+    Attributes:
+        model: blocks, or the method's own model.
+        sample: two samples (x, y); None with a method's own model.
+        width, classes: scores of a sample that the last block gives, and that there are to be.
+    """
+
+    data: DataSet
+    model: Any = None
+    method: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    loss: Callable[[Any, Tensor], Tensor] | None = None
+    optimizer: Callable[..., torch.optim.Optimizer] | None = None
+    lr: float | Mapping[str, float] | None = None
+    scheduler: Scheduler | None = None
+    epochs: int = 1
+    batch_size: int = 32
+    device: Names | None = None
+    workers: int | None = None
+    threads: int = 1
+    ranks: int = 1
+    checkpoint: str | Path | None = None
+    metrics: Metrics | None = None
+    callbacks: Sequence[Callable[[dict[str, Any], Any], Any]] = ()
+    seed: int = 0
+    progress: bool = True
+    sample: tuple[Any, Any] | None = None
+    width: int | None = None
+    classes: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole(epochs=self.epochs, batch_size=self.batch_size)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise TypeError(f"seed is {given(self.seed)}: it must be a whole number")
+
+    @property
+    def crew(self) -> int:
+        """How many ranks train together: those to start, or those of the group."""
+        return max(self.ranks, Group().ranks)
+
+    @property
+    def on_ranks(self) -> bool:
+        """Whether several ranks train together."""
+        return self.crew > 1
+
+    @property
+    def executor(self) -> str:
+        """What runs the schedule."""
+        return "ranks" if self.on_ranks else "threads"
+
+    @property
+    def own_device(self) -> Names | None:
+        """Where this process trains: a rank has one device of those that were given."""
+        return own_device(self.device) if self.on_ranks and self.device is not None else self.device
+
+    @property
+    def one_lr(self) -> float | None:
+        """The learning rate, for methods that have one."""
+        if isinstance(self.lr, Mapping):
+            raise ValueError(f"lr is {given(self.lr)}: {self.method} takes one number")
+        return self.lr
+
+    def refuse(self, *names: str, why: str) -> None:
+        """Refuse what a method can't take, where it was given."""
+        defaults = {each.name: each.default for each in fields(Plan)}
+        for name in names:
+            if (value := getattr(self, name)) is not defaults[name] and value != defaults[name]:
+                raise ValueError(f"{name} is {given(value)}, which {self.method} can't take: {why}")
+
+
 @dataclass(frozen=True, repr=False)
 class Trained(Brief):
-    """What an epoch came to: losses (batches, ...), the timeline of all workers, wall seconds."""
+    """What an epoch came to."""
 
-    losses: Tensor
-    timeline: Timeline
+    losses: Tensor  # (batches, ...)
+    timeline: Timeline  # of all workers
     seconds: float
 
 
@@ -36,7 +118,7 @@ class Trainer(Protocol):
 
     def batches(self, plan: Any, train: Source, epoch: int) -> Iterable[tuple[Any, Any]]:
         """Return the epoch's batches, by a `Plan`."""
-        return plan.batches(train, epoch)
+        return train.batches(plan.batch_size, seed=plan.seed, epoch=epoch)
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
         """Train once on every batch."""
@@ -76,19 +158,18 @@ class Record(Brief):
 
     Attributes:
         model: trained; it has the weights of its best epoch.
-        history: a row an epoch, and what was measured in it.
+        history: a row an epoch.
         losses: of the last epoch, (batches, stages, parts); of methods that keep one loss a step,
             of all steps, (steps, 1, 1).
         timeline: of the last epoch.
-        test_correct: float (N,) on the test part, of the best epoch; None without one, or where
-            targets are no classes.
-        metrics: what was measured on the test part: "accuracy", or "loss" where targets are no
-            classes, and metrics of your own.
-        best_epoch: by validation accuracy (or loss), the first if several are equal; from 1. The
-            last one without a validation part; 0 if the first epoch did not end.
-        stopped_early: whether a callback ended it before the epochs.
+        test_correct: float (N,), which samples of the test part are right; None where targets are
+            no classes.
+        metrics: on the test part "accuracy", or "loss" where targets are no classes, and your own.
+        best_epoch: from 1, by validation accuracy (or loss), the first of equal ones; the last one
+            without a validation part; 0 if the first epoch did not end.
+        stopped_early: whether a callback ended it.
         seconds: of all epochs of this call.
-        settings: by name, what the run was asked for.
+        settings: what the run was asked for.
         details: the method's own record.
         made: how the model was made, see `alkit.save`.
         classes: their names, where the data have some.
@@ -116,3 +197,47 @@ class Record(Brief):
     def predict(self, x: Any) -> Tensor:
         """Return scores (B, C) of the trained model."""
         return self.model.predict(x)
+
+
+def meet(plan: Plan, model: Any) -> Group:
+    """Return the ranks that run this, or a process alone, once it is sure that they begin alike."""
+    group = Group(plan.executor)
+    advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
+    group.check_equal(model.state_dict(), when="before the first step ", advice=advice)
+    return group
+
+
+def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> Record:
+    """Fit in this process, or start ranks, fit on all, and bring back what they have trained."""
+    joined = Group().ranks
+    if joined > 1 and plan.ranks not in (1, joined):
+        raise ValueError(
+            f"ranks is {plan.ranks}, and this process is one of {joined} ranks already: leave it"
+            " out to train on these"
+        )
+    if plan.ranks == 1 or joined > 1:
+        return fit(model, plan)
+    ranks, backend = plan.ranks, backend_for(plan.device, plan.ranks)
+    run = partial(_on_rank, fit, model, plan, _hooks(model))
+    snapshot, record = launch(run, ranks=ranks, threads=plan.threads, backend=backend)[0]
+    checkpoints.restore(model, snapshot)
+    return replace(record, model=model)
+
+
+def _on_rank(
+    fit: Callable[[Any, Plan], Record], model: Any, plan: Plan, hooks: list[dict[int, Any]]
+) -> tuple[dict[str, Any], Record] | None:
+    """Run one rank; only rank 0's record travels, and its model as weights."""
+    for mine, others in zip(_hooks(model), hooks, strict=True):
+        mine.update(others)
+    record = fit(model, plan)
+    if torch.distributed.get_rank() > 0:
+        return None
+    return checkpoints.snapshot(spread(record.model, "cpu")), replace(record, model=None)
+
+
+def _hooks(model: Any) -> list[dict[int, Any]]:
+    """Return the hooks of a model's optimisers, which pickling loses."""
+    named = model.named_optimizers() if hasattr(model, "named_optimizers") else {}
+    kinds = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
+    return [getattr(each, kind) for each in named.values() if each is not None for kind in kinds]

@@ -14,9 +14,8 @@ from alkit.data.parts import Part
 from alkit.engine.caller import CallerState
 from alkit.engine.device import devices_named
 from alkit.engine.loop import train_epochs
-from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.rates import EachBatch
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.models.blocks import sending_one
 from alkit.split.half import check_units, factory_of
 from alkit.split.networks import has_batch_norm
@@ -50,7 +49,7 @@ def fit(plan: Plan) -> Record:
 
 
 def _fit(model: Whole, plan: Plan) -> Record:
-    group = meet("ranks" if plan.on_ranks else "single", model)
+    group = meet(plan, model)
     named = [] if (on := plan.own_device) is None else devices_named(on)
     if len(named) > 2:
         raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")

@@ -21,10 +21,9 @@ from torch import Tensor, nn
 from alkit.base.arguments import given
 from alkit.engine.device import place
 from alkit.engine.modes import training
-from alkit.engine.optimizers import Factory, made
+from alkit.engine.optimizers import Factory, check_reached, check_untied, made
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Graph, Inputs, leaf
-from alkit.engine.steps import check_reached, check_untied
 from alkit.split.settings import Settings
 
 SGD = partial(torch.optim.SGD, momentum=0.9)  # of the experiments

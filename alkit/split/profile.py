@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.engine.costs import backprop_row, profile_rows
+from alkit.engine.costs import backprop_costs, backprop_stages
 from alkit.engine.device import place
 from alkit.engine.messages import sendable
 from alkit.split.half import SGD
@@ -72,21 +72,20 @@ def measure(
     """Time a copy of the units on a batch, where they are; medians of `repeats` of each size."""
     x, y = place((x, y), nn.ModuleList(units))
     sizes = sorted({max(2, len(y) // 10), max(2, len(y) // 2), len(y)})  # of micro-batches
-    timed = partial(
-        profile_rows,
-        partial(backprop_row, units, F.cross_entropy, SGD),
-        warmup=WARMUP,
-        threads=threads,
-        progress=False,
-    )
+    stages = backprop_stages(units, F.cross_entropy, SGD)
+    timed = partial(backprop_costs, stages, warmup=WARMUP, threads=threads)
     costs = [timed([(x[:n], y[:n])] * (WARMUP + repeats)) for n in sizes]
+    payload, handed_on = (x, y), list[int]()
+    for stage in stages[:-1]:
+        payload = stage.forward(payload, 0, 0)
+        handed_on.append(payload[0].nbytes)
     return [
         Unit(
             fitted(sizes, [cost.forward_s for cost in each]),
             fitted(sizes, [cost.backward_s for cost in each]),
             each[-1].update_s,
-            each[-1].output_bytes / sizes[-1],
+            sent / len(y),
             sum(tensor.nbytes for tensor in unit.state_dict().values()),
         )
-        for unit, *each in zip(units, *costs, strict=True)
+        for unit, sent, *each in zip(units, [*handed_on, 0], *costs, strict=True)
     ]

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.engine import steps
 from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
 from studies.al import families
 from tests.helpers import dense_model, made_batches
@@ -120,9 +119,8 @@ def waits(train):
 
 # an LSTM's texts are packed, for which the host reads their lengths
 @pytest.mark.parametrize("family", ["vgg", "resnet", "transformer", "dense"])
-def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family, monkeypatch):
+def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family):
     """Copies to the host, and operators whose result's size the host must know."""
-    monkeypatch.setattr(steps, "LOOK_EVERY", 4)
     if family == "dense":
         model, batches = dense_model(3), made_batches(2)
     else:
@@ -131,7 +129,7 @@ def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family, monkey
         batches = list(data.train.batches(4))
     alkit.set_device(model, ["sim:0"] * len(model))
     more = batches * (8 // len(batches))
-    assert waits(lambda: alkit.train_epoch(model, more, workers=2)) == 2 * len(model)
+    assert waits(lambda: alkit.train_epoch(model, more, workers=2)) == len(model)
     assert waits(lambda: alkit.train_epoch(model, batches, "al")) == len(model)
 
 

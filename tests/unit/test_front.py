@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.engine.plan import Plan
-from alkit.engine.trainer import Trainer
+from alkit.engine.trainer import Plan, Trainer
 
 X, Y = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
 WAY = 6  # modules at most

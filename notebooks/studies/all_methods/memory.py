@@ -15,9 +15,9 @@ import alkit
 from alkit.data.parts import DataSet
 from alkit.dtp import Settings, from_blocks
 from alkit.dtp.learning import BlockFeedback
-from alkit.engine.costs import Ledger
 from studies.al.profile import profile
 from studies.all_methods.runs import BLOCKS, MICRO, ROWS, TARGETS, network
+from studies.common.ledger import Ledger
 from studies.delayed.memory import memory
 
 MOMENTUM, ADAM = 1, 2  # tensors that an optimiser keeps a parameter
@@ -34,9 +34,9 @@ def peak_bytes(name: str, data: DataSet, batch_size: int, width: int | None = No
         made = alkit.to_al if family == "al" else alkit.to_local
         own = {key: row.options[key] for key in ("recipe", "rule") if key in row.options}
         model = made(blocks, data.num_classes, x[:2], **own)
-        costs = profile(model, [(x, y)], warmup=0, progress=False)
+        costs = profile(model, [(x, y)], warmup=0)
         return max((2 + ADAM) * each.parameter_bytes + each.saved_bytes for each in costs)
-    costs = profile(alkit.BPModel(blocks), [(x, y)], warmup=0, progress=False)
+    costs = profile(alkit.BPModel(blocks), [(x, y)], warmup=0)
     cuts = [2] if family == "split" else list(range(1, BLOCKS))
     books = {"bp": "seq", "pipelearn": "seq", "elastic": "1f1b"}
     held: pd.DataFrame = memory(

@@ -21,11 +21,12 @@ import torch.nn.functional as F
 
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.train import train_epoch
-from alkit.engine.costs import BlockCost, balanced_cuts
+from alkit.engine.costs import balanced_cuts
 from alkit.engine.device import cores
 from alkit.engine.launch import launch
 from alkit.engine.optimizers import adam
 from alkit.engine.trainer import Trained
+from studies.al.profile import Cost
 from studies.common import torch_pipelines
 from studies.common.stacks import Stack
 from studies.common.timing import Contenders
@@ -124,7 +125,7 @@ def fastest_micro(stack: Stack, train: Callable[..., Any], choices: Sequence[int
     return min(steps, key=steps.__getitem__)
 
 
-def costs_on_ranks(stack: Stack, ranks: int) -> list[BlockCost]:
+def costs_on_ranks(stack: Stack, ranks: int) -> list[Cost]:
     """Profile the AL layers over all batches, on a rank a core.
 
     All ranks do so at the same time; the mean over them.
@@ -142,12 +143,12 @@ def _trained(stack: Stack, cuts: Sequence[int]) -> Trained:
     return stack.train("al_pipeline", cuts=cuts, executor="ranks")
 
 
-def _profiled(stack: Stack) -> list[BlockCost]:
+def _profiled(stack: Stack) -> list[Cost]:
     dist.barrier()
     return stack.costs("al", busy=1, batches=stack.batches)
 
 
-def _mean(costs: Sequence[BlockCost]) -> BlockCost:
+def _mean(costs: Sequence[Cost]) -> Cost:
     """Return the mean times of one block as several ranks have measured it."""
     times = ("forward_s", "backward_s", "update_s")
     means = {name: fmean(getattr(cost, name) for cost in costs) for name in times}

@@ -17,13 +17,13 @@ from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.labels import one_hot
-from alkit.engine.costs import BlockCost, Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from alkit.schedule.clock import Durations, simulate
 from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule, al_pipeline
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
-from studies.al.profile import profile
+from studies.al.profile import Cost, profile
+from studies.common.ledger import Ledger
 from studies.delayed.memory import counting
 
 KINDS = ("transformer", "lstm", "vgg", "resnet20")
@@ -105,12 +105,12 @@ class Stack:
         model, batches = self.model("bp" if mode == "bp" else "al"), list(self.stream())
         return train_epoch(model, batches, mode, **options)
 
-    def costs(self, kind: str = "al", *, busy: int = 2, batches: int = 8) -> list[BlockCost]:
+    def costs(self, kind: str = "al", *, busy: int = 2, batches: int = 8) -> list[Cost]:
         """Profile the layers, or with "bp" the blocks, while other cores do the same work."""
         some = list(islice(self.stream(), batches))
-        return profile(self.model(kind), some, warmup=1, busy=busy, progress=False)
+        return profile(self.model(kind), some, warmup=1, busy=busy)
 
-    def predict(self, cuts: Sequence[int], costs: Sequence[BlockCost] | None = None) -> Trained:
+    def predict(self, cuts: Sequence[int], costs: Sequence[Cost] | None = None) -> Trained:
         """Return what al_pipeline should take, a worker a core: the clock, fed with busy times.
 
         Args:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import ORDERS as ORDERS
 from alkit.delayed.schedules import SHARED
-from alkit.engine.costs import Ledger
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Interval, Timeline
+from studies.common.ledger import Ledger
 from studies.delayed.memory import counting
 
 DONE = ("backward", "backward_weight")  # what lets a graph go

@@ -27,12 +27,13 @@ from torch import nn
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import most_in_flight, schedule_for
-from alkit.engine.costs import BlockCost, Ledger
+from studies.al.profile import Cost
+from studies.common.ledger import Ledger
 
 
 def memory(
     method: str,
-    costs: Sequence[BlockCost],
+    costs: Sequence[Cost],
     cuts: Sequence[int],
     input_bytes: int,
     *,

@@ -29,10 +29,10 @@ from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import order
 from alkit.elastic.units import World, bytes_of
-from alkit.engine.costs import Ledger
 from alkit.engine.evaluate import evaluate
 from alkit.engine.launch import launch
 from alkit.engine.trainer import Record
+from studies.common.ledger import Ledger
 from studies.common.torch_pipelines import PlainGradient
 
 

@@ -23,8 +23,7 @@ from alkit.base.seeds import generator_for
 from alkit.data.parts import DataSet, Part
 from alkit.engine.loop import train_epochs
 from alkit.engine.modes import evaluating
-from alkit.engine.plan import Plan
-from alkit.engine.trainer import Record
+from alkit.engine.trainer import Plan, Record
 from alkit.lab import results
 from studies.al import exits
 from studies.al.families import FAMILIES

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 
 from alkit.al.backprop import BPModel
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.engine.costs import Ledger
 from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.profile import profile
+from studies.common.ledger import Ledger
 from studies.delayed.memory import counting, memory
 
 MIB = 2**20
@@ -38,7 +38,7 @@ def costs():
     model = BPModel(resnet_cifar(20))
     y = F.one_hot(torch.arange(SMALL) % 10, 10).float()
     batches = [(torch.randn(SMALL, 3, 32, 32), y)] * 3
-    return profile(model, batches, warmup=1, progress=False)
+    return profile(model, batches, warmup=1)
 
 
 @pytest.mark.parametrize("modules", sorted(PUBLISHED))

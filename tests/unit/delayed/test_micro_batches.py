@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from alkit.delayed import train_epoch
-from alkit.engine.costs import Ledger
+from studies.common.ledger import Ledger
 from studies.delayed.memory import counting
 from tests.unit.delayed.nets import equal, mlp, outcome, pipeline, trained, vectors
 

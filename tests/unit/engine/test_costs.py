@@ -9,7 +9,7 @@ from torch import nn
 
 from alkit import one_hot, to_al, to_bp
 from alkit.engine import watch as engine
-from alkit.engine.costs import backprop_row, balanced_cuts
+from alkit.engine.costs import backprop_stages, balanced_cuts
 from alkit.engine.optimizers import adam
 from alkit.engine.run import run_single
 from alkit.schedule.flushed import block_by_block
@@ -52,7 +52,7 @@ def test_the_slow_block_is_found_and_the_model_untouched(make, busy, monkeypatch
         if isinstance(module, _Slow):
             module.calls = 0  # shapes were found by a dry run
     monkeypatch.setattr(engine, "time", CLOCK)
-    costs = profile(model, _batches(4), busy=busy, warmup=WARMUP, progress=False)
+    costs = profile(model, _batches(4), busy=busy, warmup=WARMUP)
     assert len(costs) == len(model)
     forward_s = [cost.forward_s for cost in costs]
     assert forward_s == [0.25, 1.0] + [0.0] * (len(model) - 2)
@@ -63,13 +63,13 @@ def test_the_slow_block_is_found_and_the_model_untouched(make, busy, monkeypatch
 
 def test_bytes_by_hand():
     model = to_bp(_blocks((0.0,)), 3, torch.zeros(2, 5))
-    first, head = profile(model, _batches(batch=8), progress=False)
+    first, head = profile(model, _batches(batch=8))
     assert first.output_bytes == 8 * 5 * 4
     assert first.saved_bytes == 8 * 5 * 4  # a linear layer keeps its input
     assert first.parameter_bytes == (5 * 5 + 5) * 4
     assert head.output_bytes == 0  # the loss goes nowhere
     with pytest.raises(ValueError, match="give 3 or more"):
-        profile(model, _batches(2), progress=False)
+        profile(model, _batches(2))
 
 
 def _plain():
@@ -87,11 +87,11 @@ def _recurrent():
 def test_block_by_block_is_backprop(make):
     assert validate(block_by_block(3)).staleness == (0, 0, 0)
     model, batch = make()
-    copied = backprop_row(model, model.loss_fn, adam)
-    for stage in copied.stages:
+    stages = backprop_stages(model, model.loss_fn, adam)
+    for stage in stages:
         stage.update = lambda *_: None
-    run_single(copied.schedule, copied.stages, [batch])
-    seen = [p.grad for block in copied.blocks for p in block.parameters()]
+    run_single(block_by_block(len(stages)), stages, [batch])
+    seen = [p.grad for stage in stages for p in stage.block.parameters()]
     model.loss(*batch).backward()
     expected = [p.grad for p in model.parameters()]
     assert all(torch.equal(a, b) for a, b in zip(seen, expected, strict=True))

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp, train_epoch
-from alkit.engine.costs import Ledger
+from studies.common.ledger import Ledger
 from studies.delayed.memory import counting
 
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.engine.reduction import check_reduction, says_reduction, shares
+from alkit.engine.losses import check_reduction, shares
 
 G = torch.Generator().manual_seed(0)
 SCORES, Y = torch.randn(10, 3, generator=G), torch.randint(3, (10,), generator=G)
@@ -45,7 +45,7 @@ KNOWN = {
 @pytest.mark.parametrize("what", KNOWN)
 def test_parts_add_up(what):
     loss, y = KNOWN[what]
-    assert says_reduction(loss)
+    check_reduction(loss)
     weights = shares(loss, [y[part] for part in PARTS])
     found = sum(w * loss(SCORES[part], y[part]) for w, part in zip(weights, PARTS, strict=True))
     torch.testing.assert_close(found, loss(SCORES, y))
@@ -58,4 +58,4 @@ def test_a_subclass_with_a_forward_of_its_own_is_not_cut(loss):
         check_reduction(loss)
     assert shares(loss, [Y]) == [1.0]
     loss.reduction = "sum"
-    assert says_reduction(loss)
+    check_reduction(loss)
