@@ -1,6 +1,6 @@
 """What a device and the server say to each other over torch.distributed, and when it came.
 
-The times of lanes are those of this side's clock; `offset_s` is what brings the other side's to it.
+Times are those of a machine's clock of the day, so lanes of several fit as well as these agree.
 """
 
 import time
@@ -11,7 +11,12 @@ from alkit.schedule.timeline import Interval
 
 TOLD = PLACES - 1  # the place of what belongs to no task
 ROOM = 256  # messages on their way
-EXCHANGES = 6  # of clocks; the fastest one counts
+DAY_S = time.time() - time.perf_counter()  # between the two clocks
+
+
+def now_s() -> float:
+    """Return the time of day, from a clock that nobody sets."""
+    return time.perf_counter() + DAY_S
 
 
 class Channel:
@@ -26,22 +31,22 @@ class Channel:
         self.serves = peer > 0  # this side is the server
         self.lane, self.stage = ("uplink", 0) if self.serves else ("downlink", 1)  # what comes here
         self.seen = list[Interval]()
-        self.offset_s = self.free_s = 0.0
+        self.free_s = 0.0
         self.first = 0  # number of a run's first batch, among all that have crossed
 
     def send(self, place: int, batch: int, payload: Any) -> None:
         """Begin to send what a task of a batch has made."""
-        self.sender.send(place, batch, time.perf_counter_ns(), payload)
+        self.sender.send(place, batch, round(now_s() * 1e9), payload)
 
     def take(self) -> Message:
         """Wait for the first message that was asked for."""
         message = self.receiver.take(*next(iter(self.receiver.asked)))
-        now_s = time.perf_counter()
-        began_s = min(now_s, max(self.free_s, message.mark / 1e9 + self.offset_s))
-        self.free_s = now_s
+        end_s = now_s()
+        began_s = min(end_s, max(self.free_s, message.mark / 1e9))
+        self.free_s = end_s
         told = message.place == TOLD
         kind, batch = ("weights", 0) if told else ("send", message.batch - self.first)
-        micro, times = 0 if told else message.place, (began_s, now_s)
+        micro, times = 0 if told else message.place, (began_s, end_s)
         self.seen.append(Interval(self.lane, kind, self.stage, batch, micro, *times, message.size))
         return message
 
@@ -58,22 +63,3 @@ class Channel:
         """Wait for what the other side tells."""
         self.receiver.ask(TOLD, 0)
         return self.take().payload
-
-    def meet(self) -> None:
-        """Bring the other side's clock to this one; the server asks, and tells what it finds."""
-        found = list[tuple[float, float]]()
-        for _ in range(EXCHANGES):
-            start_s = time.perf_counter()
-            if not self.serves:
-                self.tell(self.hear())
-                continue
-            self.tell(None)
-            self.receiver.ask(TOLD, 0)
-            there_s, now_s = self.receiver.take(TOLD, 0).mark / 1e9, time.perf_counter()
-            found.append((now_s - start_s, (start_s + now_s) / 2 - there_s))
-        if self.serves:
-            self.offset_s = min(found)[1]
-            self.tell(-self.offset_s)
-        else:
-            self.offset_s = self.hear()
-        self.seen = []

@@ -75,9 +75,7 @@ def _settings(plan: Plan, model: Whole) -> Settings:
     """Return what holds for this network, and for as many devices as there are to be."""
     devices = plan.crew - 1 if plan.on_ranks else plan.workers or 2
     if plan.on_ranks and (not devices or plan.workers not in (None, devices)):
-        said = (
-            f"workers is {plan.workers} and there are {plan.crew} ranks, the first one the server"
-        )
+        said = f"workers is {plan.workers} and there are {plan.crew} ranks, one the server"
         raise ValueError(f"{said}: give one rank more than workers")
     changes: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "seed", "threads")}
     changes |= {"batch": plan.batch_size} | dict(plan.settings)

@@ -105,8 +105,7 @@ class Half:
 
     def backward(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
         """Take the gradient of the output, hand on that of the input; None where none leads."""
-        graph = self.graphs.pop((batch, micro), None)
-        if graph is None:
+        if (graph := self.graphs.pop((batch, micro), None)) is None:
             return None
         above = [] if payload is None else [place(payload, self.units)]
         found = graph.backward(None if self.is_last else above)
@@ -141,8 +140,7 @@ class Half:
 
 def state_of(model: nn.Module) -> dict[str, Tensor]:
     """Return a copy of weights and buffers on the host; of a row they begin with unit numbers."""
-    held = model.state_dict().items()
-    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in held}
+    return {name: own.detach().to("cpu", copy=True) for name, own in model.state_dict().items()}
 
 
 def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:

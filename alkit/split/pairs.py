@@ -139,8 +139,7 @@ class Pairs:
         mean = average(list(states.values()), [sum(sizes[at]) for at in states])
         for name, own in mean.items():
             if not (own.isfinite() | ~self.state[name].isfinite()).all():  # masks may be infinite
-                said = f"{name} is not finite: the training has diverged, lower lr"
-                raise FloatingPointError(said)
+                raise FloatingPointError(f"{name} is not finite: the training diverged, lower lr")
         self.state = mean
 
 

@@ -45,10 +45,7 @@ SMALL = ("VGG5", "VGG8")  # networks for pictures of less than 32 x 32
 def loaded(config: Config) -> DataSet:
     """Return the set, with as many test samples as are to count, drawn by the seed."""
     wide = config.model not in SMALL
-    sides: dict[str, Any] = {
-        "mnist": {"side": 32 if wide else 28},
-        "digits": {"size": 32 if wide else 8},
-    }
+    sides = {"mnist": {"side": 32 if wide else 28}, "digits": {"size": 32 if wide else 8}}
     found = datasets.load(config.data, **sides.get(config.data, {}))
     if 0 < config.test_size < len(found.test):
         draw = generator_for(config.seed, "test")

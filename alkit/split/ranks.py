@@ -12,7 +12,6 @@ A rank trains the halves of its own; of the others it knows optimisers, for the 
 import json
 import queue
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -30,7 +29,7 @@ from alkit.engine.ranks import FAR, patience
 from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.split.channel import Channel
+from alkit.split.channel import DAY_S, Channel, now_s
 from alkit.split.pairs import Pairs, Round
 from alkit.split.planner import choice
 from alkit.split.profile import measure
@@ -47,7 +46,7 @@ def agreed(
     streams: Sequence[Stream],
     checkpoint: str | Path | None = None,
 ) -> tuple[Settings, list[Channel]]:
-    """Return the settings that hold, and this rank's channels, with clocks set; all ranks call it.
+    """Return the settings that hold, and this rank's channels; all ranks call it.
 
     With `settings.profile` all measure their units, and the server chooses where to cut, unless the
     run goes on from a checkpoint, whose choice holds.
@@ -57,8 +56,6 @@ def agreed(
     parts = {"settings": text, "labels": [each.y for each in streams]}
     group.check_equal(parts, when="before the first step ", advice="give all the same file or call")
     channels = [Channel(peer) for peer in (range(1, group.ranks) if group.is_first else [0])]
-    for channel in channels:
-        channel.meet()
     if not settings.profile:
         return settings, channels
     [part] = streams[max(0, group.rank - 1)].step(0, 1)
@@ -106,9 +103,9 @@ class RankPairs(Pairs):
             self.state |= state
             return Round(losses, sizes, right)
         found = self.tails(steps)
-        start_s = time.perf_counter()
+        start_s = now_s()
         self.average({at: found[at]["state"] for at in steps}, sizes)
-        times = start_s, time.perf_counter()
+        times = start_s, now_s()
         losses, right = ({at: found[at][key] for at in steps} for key in ("losses", "right"))
         cut, state = self.settings.cut, self.state.items()
         head = {key: own for key, own in state if int(key.split(".")[0]) < cut}
@@ -150,13 +147,9 @@ class RankPairs(Pairs):
         told = channel.hear()
         if told is None:  # the device had nothing to do
             return own
-        shift_s = channel.offset_s
-        moved = (
-            i._replace(start_s=i.start_s + shift_s, end_s=i.end_s + shift_s) for i in told["seen"]
-        )
         seen = [
             i._replace(resource=f"{i.resource} {at}", batch=i.batch + steps.start)
-            for i in (*own["seen"], *moved, *channel.arrived())
+            for i in (*own["seen"], *told["seen"], *channel.arrived())
         ]
         return told | own | {"state": told["state"] | own["state"], "seen": seen}
 
@@ -170,19 +163,21 @@ class RankPairs(Pairs):
         # a link before a half, because it takes no time
         run.here(self.batches(at, steps), self.settings.threads, lambda ready: ready - 1)
         run.close()
-        names = {f"worker {lane}": name for lane, name in enumerate(LANES)}
-        ran = (i for i in run.watch.intervals() if i.kind != "send")
-        seen = [i._replace(resource=names[i.resource]) for i in ran] + channel.arrived()
+        names, seen = {f"worker {lane}": name for lane, name in enumerate(LANES)}, channel.arrived()
+        for i in run.watch.intervals():
+            times: Any = {"start_s": i.start_s + DAY_S, "end_s": i.end_s + DAY_S}
+            if i.kind != "send":
+                seen.append(i._replace(resource=names[i.resource], **times))
         return {"state": half.state(), "seen": seen, "losses": half.losses, "right": half.right}
 
     def batches(self, at: int, steps: Sequence[int]) -> Iterator[Any]:
         """Yield a device's batches, and note how long they took; at the server a word for each."""
         made = super().batches(at, steps)
         for number in range(len(steps)):
-            start_s = time.perf_counter()
+            start_s = now_s()
             if self.rank:
                 parts = next(made)
-                times = start_s, time.perf_counter()
+                times = start_s, now_s()
                 self.channels[0].seen.append(Interval("device", "load", 0, number, 0, *times))
                 yield parts
             else:
@@ -215,16 +210,14 @@ class _Side(Run):
     def tell(self, task: Task, output: Any) -> None:
         """Say that a task has ended, where the other side waits for it."""
         if task.place in self.told:
-            payload = output if task.kind == "send" else None
-            batch = self.channel.first + task.batch
-            self.channel.send(self.told.index(task.place), batch, payload)
+            place, batch = self.told.index(task.place), self.channel.first + task.batch
+            self.channel.send(place, batch, output if task.kind == "send" else None)
 
     def listen(self, task: Task | None = None) -> None:
         """Wait for the next task that has ended at the other side."""
         message = self.channel.take()
         kind, stage, micro = self.due[message.place]
-        batch = message.batch - self.channel.first
-        self.hear(Task(kind, stage, batch, micro), message.payload)
+        self.hear(Task(kind, stage, message.batch - self.channel.first, micro), message.payload)
 
     def close(self) -> None:
         """Hear the other side out."""

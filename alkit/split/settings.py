@@ -47,48 +47,29 @@ LEAST |= {"aggregate_every": -1.0, "seed": -math.inf}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all parties agree on.
+    """What all parties agree on. Epochs and batches are as a device counts its own samples."""
 
-    Attributes:
-        method: of `METHODS`.
-        devices: among which the samples are dealt; `alkit.fit` calls them workers.
-        cuts: [units on a device]; -1: all units; default one, where the method leaves a choice.
-        micro: micro-batches of an iteration.
-        epochs, batch: as a device counts them: samples are its own.
-        aggregate_every: iterations; -1 once an epoch of the device, 0 once at the end.
-        lr: of both sides.
-        seed: of shares, order, augmentation and dropout.
-        augment: "none" or "weak" (crop and flip).
-        drop_last: each device leaves a last, smaller batch of an epoch out.
-        threads: operator threads of each device, and of the server for each.
-        data_size: samples of each device; 0: all, shared out.
-        profile: on ranks, iterations by which each machine's units are timed before the start;
-            cuts and micro-batches are then chosen. 0: they are as given.
-        uplink_mbit, downlink_mbit: the links' speeds, for the choice.
-        events: on ranks, a table (CSV) of what all lanes did, written round by round.
-        units: of the network; 0: not known yet, and nothing is said of cuts.
-        least: samples that a micro-batch must have; 2 where BatchNorm stands.
-    """
-
-    method: str = "pipelearn"
-    devices: int = 2
-    cuts: tuple[int, ...] = ()
-    micro: int = 1
+    method: str = "pipelearn"  # of `METHODS`
+    devices: int = 2  # among which the samples are dealt; `alkit.fit` calls them workers
+    cuts: tuple[int, ...] = ()  # [units on a device]; -1: all; default one, if there is a choice
+    micro: int = 1  # micro-batches of an iteration
     epochs: int = 1
     batch: int = 100
-    aggregate_every: int = -1
-    lr: float = 0.01
-    seed: int = 1994
-    augment: str = "none"
-    drop_last: bool = False
-    threads: int = 1
-    data_size: int = 0
+    aggregate_every: int = -1  # iterations; -1 once an epoch of the device, 0 once at the end
+    lr: float = 0.01  # of both sides
+    seed: int = 1994  # of shares, order, augmentation and dropout
+    augment: str = "none"  # or "weak": crop and flip
+    drop_last: bool = False  # each device leaves a last, smaller batch of an epoch out
+    threads: int = 1  # operator threads of each device, and of the server for each
+    data_size: int = 0  # samples of each device; 0: all, shared out
+    # on ranks, iterations by which each machine's units are timed before the start; cuts and
+    # micro-batches are then chosen, by the speeds of links; 0: they are as given
     profile: int = 0
     uplink_mbit: float = 0.0
     downlink_mbit: float = 0.0
-    events: str = ""
-    units: int = 0
-    least: int = 1
+    events: str = ""  # on ranks, a table (CSV) of what all lanes did, written round by round
+    units: int = 0  # of the network; 0: not known yet, and nothing is said of cuts
+    least: int = 1  # samples that a micro-batch must have; 2 where BatchNorm stands
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -147,31 +128,21 @@ class Settings:
 class Config(Settings):
     """A run by a file.
 
-    Attributes:
-        name: of the experiment, in results.
-        server_address, port: where the server and its devices meet, and the port behind it as well.
-            Nothing is encrypted, and who connects is believed: name no address outside a private
-            network.
-        data, test_size: the set, and how many of its test samples count (0: all).
-        model, norm: network, and "batch" or "group".
-        augment: of CIFAR-10 only: another set's digit in a mirror is another sign.
-        validate, test: accuracy of the averaged network after each round on samples held out of
-            training, and at the end on the test part.
-        folder: for results.
+    Nothing is encrypted, and who connects is believed: name no address outside a private network.
     """
 
-    name: str = "experiment"
+    name: str = "experiment"  # in results
     server_address: str = "127.0.0.1"
-    port: int = 50000
+    port: int = 50000  # where the server and its devices meet, and the one behind it as well
     devices: int = 1
     data: str = "cifar10"
-    test_size: int = 0
+    test_size: int = 0  # test samples that count; 0: all
     model: str = "VGG5"
-    norm: str = "batch"
-    augment: str = "weak"
-    validate: bool = False
-    test: bool = True
-    folder: str = "runs/split"
+    norm: str = "batch"  # or "group"
+    augment: str = "weak"  # of CIFAR-10 only: another set's digit in a mirror is another sign
+    validate: bool = False  # accuracy after each round on samples held out of training
+    test: bool = True  # accuracy at the end on the test part
+    folder: str = "runs/split"  # for results
 
     def __post_init__(self) -> None:
         if self.data != "cifar10":
