@@ -20,7 +20,6 @@ from alkit.split.times import Line
 from studies.common.dashboards import Dashboard, ExitDashboard, SampleExits, ScheduleDashboard
 from studies.delayed import schedule_widget as delayed_widget
 from studies.dtp.inverse_widget import InverseDashboard
-from studies.elastic.layout_widget import ElasticDashboard
 from studies.ladder.codes_widget import CodeAngles
 from studies.split.lanes_widget import LaneDashboard
 from tests import dashboards
@@ -63,7 +62,6 @@ MADE: dict[str, Callable[[], Dashboard]] = {
     "ExitDashboard": lambda: ExitDashboard(torch.randn(2, 6, 3), torch.arange(6) % 3, [1.0, 2.0]),
     "ScheduleDashboard of 30": lambda: delayed_widget.ScheduleDashboard(modules=2),
     "LaneDashboard": _lanes,
-    "ElasticDashboard": ElasticDashboard,
     "InverseDashboard": lambda: InverseDashboard(torch.randn(4, 1, 16, 16), iterations=20),
     "CodeAngles": CodeAngles,
 }
