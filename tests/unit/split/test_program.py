@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 import pandas as pd
 import psutil
@@ -20,6 +21,7 @@ from alkit.engine import checkpoint
 from alkit.split import program
 from alkit.split.half import SGD, state_of
 from alkit.split.published import read
+from studies.split.links import SERVER_ADDRESS, Links, LinksUnavailable
 
 CONFIG = """
 name = "digits"
@@ -49,10 +51,11 @@ def free_port() -> int:
 
 
 class Run:
-    """The processes of one run; none outlives the test."""
+    """The processes of one run, over loopback or over links; none outlives the test."""
 
-    def __init__(self, folder, epochs=2, **changes):
-        self.folder = folder
+    def __init__(self, folder, epochs=2, links=None, **changes):
+        self.folder, self.links = folder, links
+        changes |= {} if links is None else {"server_address": f'"{SERVER_ADDRESS}"'}
         text = CONFIG.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
         for key, value in changes.items():
             text = re.sub(rf"^{key} = .*\n", "", text, flags=re.MULTILINE) + f"{key} = {value}\n"
@@ -64,7 +67,11 @@ class Run:
         command = [sys.executable, "-m", "alkit", "split", *who, "--quiet"]
         command[5:5] = [str(self.path), "--folder", str(self.folder / "out")]
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipe)
+        own = {"OMP_NUM_THREADS": "1"}
+        if self.links is not None:
+            command = self.links.inside(int(who[-1]) if who[1:] else "server", command)
+            own["GLOO_SOCKET_IFNAME"] = "d0" if who[1:] else "s0"
+        process = subprocess.Popen(command, env=os.environ | own, **pipe)
         self.processes.append(process)
         return process
 
@@ -151,8 +158,13 @@ def test_processes_end_in_the_bits_of_threads(tmp_path):
     ]
 
 
-def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path):
-    with Run(tmp_path, epochs=4) as run:
+@pytest.mark.parametrize("shaped", [False, pytest.param(True, marks=pytest.mark.soak)])
+def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path, shaped):
+    try:
+        links = Links(2, 10, 25) if shaped else nullcontext()
+    except LinksUnavailable as error:
+        pytest.skip(f"no real links here: {error}")
+    with links as star, Run(tmp_path, 4, star) as run:
         run.after_rounds(1)
         kill(run.devices[1])
         again = run.start("device", "-i", "1")
