@@ -16,12 +16,12 @@ from alkit.al.model import ALModel
 from alkit.al.recipes import Recipe
 from alkit.al.rules import Rule, to_local
 from alkit.al.train import Trained, check_method, train_epoch
-from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.labels import are_numbers, are_shares
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
+from alkit.engine.random import random_from
 from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.engine.trainer import Trainer as Base
 
@@ -111,7 +111,7 @@ def fit(plan: Plan) -> Record:
     if plan.on_ranks and not plan.method.endswith("pipeline"):
         said = f"there are {plan.crew} ranks, and {plan.method} runs in one process"
         raise ValueError(f"{said}: of its family only the pipeline runs on ranks")
-    with drawing_from(generator_for("made", plan.seed).get_state()):
+    with random_from("made", plan.seed):
         model = model_of(plan)  # what is added begins with weights of the seed
     return fit_on_ranks(_fit, model, plan)
 

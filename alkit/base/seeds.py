@@ -1,6 +1,7 @@
 """Seeds and generators as functions of a key: what comes out never depends on timing or order."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,6 +20,9 @@ def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.
     return torch.Generator(device).manual_seed(seed_for(*key))
 
 
+_LENT = threading.RLock()  # torch's generator, to one thread at a time
+
+
 @contextmanager
 def drawing_from(state: Tensor) -> Iterator[None]:
     """Let torch's generator go on from a state, which is kept, and have its own back.
@@ -26,10 +30,11 @@ def drawing_from(state: Tensor) -> Iterator[None]:
     Args:
         state: of `torch.Generator.get_state`; changed in place.
     """
-    before = torch.get_rng_state()
-    torch.set_rng_state(state)
-    try:
-        yield
-    finally:
-        state.copy_(torch.get_rng_state())
-        torch.set_rng_state(before)
+    with _LENT:
+        before = torch.get_rng_state()
+        torch.set_rng_state(state)
+        try:
+            yield
+        finally:
+            state.copy_(torch.get_rng_state())
+            torch.set_rng_state(before)

@@ -23,6 +23,7 @@ from alkit.engine.device import devices_named, place, spread
 from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
 from alkit.engine.optimizers import adam
+from alkit.engine.random import random_from
 from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
 
@@ -128,7 +129,7 @@ def _balanced(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
         return torch.cat([each] * -(-size // len(each)))[:size]
 
     batch = place(tree.map_tensors(repeated, plan.sample), own)
-    with torch.random.fork_rng():
+    with random_from("costs"):
         stages = backprop_stages(own, plan.loss or F.cross_entropy, torch.optim.SGD)
         costs = backprop_costs(stages, [batch] * 6, warmup=1, threads=plan.threads)
     return balanced_cuts([cost.seconds for cost in costs], modules)

@@ -17,6 +17,7 @@ from alkit.dtp.networks import Net
 from alkit.dtp.settings import LR, SGD, Settings
 from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
+from alkit.engine.checkpoint import put_back
 from alkit.engine.group import Group
 from alkit.engine.losses import LossLog
 from alkit.engine.ranks import run_ranks
@@ -101,7 +102,7 @@ class Trainer(trainer.Trainer):
         """Go on from what `state` returned, on any number of ranks."""
         self.model.load_state_dict(saved["model"])
         for name, each in self.optimizers.items():
-            each.load_state_dict(saved["optimizers"][name])
+            put_back(each, saved["optimizers"][name])
         vars(self).update(saved["found"])
 
     def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:

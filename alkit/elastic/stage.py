@@ -65,8 +65,8 @@ class Replica:
     first_step: int  # number of the epoch's first step in the run
     losses: list[Tensor] = field(default_factory=list)  # a scalar a step
     gradients: int = 0  # bytes, in the first step, as the next two
-    saved: dict[Any, dict[int, int]] = field(default_factory=dict)  # by storage, of each flight
-    activations: int = 0  # the most that was saved at once
+    kept: dict[Any, dict[int, int]] = field(default_factory=dict)  # by storage, of each flight
+    activations: int = 0  # the most that was kept at once
 
     def __post_init__(self) -> None:
         self.network, self.world = self.units.network, self.units.world
@@ -119,13 +119,13 @@ class UnitStage:
             x = tree.map_tensors(partial(leaf, wants=self.wants_input_gradient), x)
         key = replica.first_step + batch, replica.world.replica * replica.micro + micro
         counting: Any = nullcontext({}) if batch else saving(network)
-        with counting as replica.saved[self.bounds, micro]:
+        with counting as replica.kept[self.bounds, micro]:
             output = network.run(self.inputs(x), *self.bounds, key=key)
             if self.is_last:
                 with noise_of(network.loss, network.seed, "loss", *key):
                     output = network.loss(output, place(own[0], network)) * own[1]
         self.flights[batch, micro] = Graph(x, output)
-        kept = dict(ChainMap(*replica.saved.values()))
+        kept = ChainMap(*replica.kept.values())
         replica.activations = max(replica.activations, sum(kept.values()))
         if not self.is_last:
             return tree.detach(output), own
@@ -137,7 +137,7 @@ class UnitStage:
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
         """Take the gradients of the output's floating tensors, hand on those of the input's."""
-        self.replica.saved.pop((self.bounds, micro))
+        self.replica.kept.pop((self.bounds, micro))
         above = None if self.is_last else place(payload, self.replica.network) or []
         # a list even if it is empty: the stage below waits for a word
         return self.flights.pop((batch, micro)).backward(above)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from alkit.base import tree
 from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
+from alkit.engine.checkpoint import check_moments
 from alkit.engine.group import Group
 
 
@@ -103,15 +104,14 @@ class Units:
 
     def held(self) -> tuple[list[int], int]:
         """Return the bytes of the weights of each unit that are here, and those of all moments."""
-        there = [
-            sum(own.nbytes for own in tensors_of(unit) if not is_dropped(own))
-            for unit in self.network.units
-        ]
+        here = [filter(lambda own: not is_dropped(own), tensors_of(u)) for u in self.network.units]
+        there = [bytes_of(own) for own in here]
         states = self.optimizer.state.values()
         return there, bytes_of(t for own in states for t in own.values() if torch.is_tensor(t))
 
     def _restore(self, number: int, moments: Mapping[str, Mapping[str, Any]]) -> None:
         named = dict(self.network.units[number].named_parameters())
+        check_moments(self.optimizer, ((named[name], own) for name, own in moments.items()))
         for name, values in moments.items():
             self.optimizer.state[named[name]] = tree.to_device(dict(values), named[name].device)
 

@@ -9,7 +9,7 @@ import math
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ ROWS = 32
 ROUNDING = 1e-2  # of the loss on another device
 # what a scheduler changes, or keeps in a group, is no mark of another optimiser
 MOVED = {"params", "lr", "initial_lr", "max_lr", "min_lr", "scheduler"}
+FREE = "LBFGS", "Adafactor"  # whose states have shapes of their own
 CYCLED = {"momentum", "betas", "base_momentum", "max_momentum"}
 
 
@@ -84,7 +85,27 @@ def restore(model: Any, saved: Mapping[str, Any]) -> None:
     model.load_state_dict(saved["model"])
     for name, optimizer in model.named_optimizers().items():
         if optimizer is not None:
-            optimizer.load_state_dict(saved["optimizers"][name])
+            put_back(optimizer, saved["optimizers"][name])
+
+
+def put_back(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
+    """Give an optimiser its state back, with moments that fit."""
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    moments = state["state"].items()
+    check_moments(optimizer, ((held[at], own) for at, own in moments if at < len(held)))
+    optimizer.load_state_dict(dict(state))
+
+
+def check_moments(optimizer: Any, pairs: Iterable[tuple[Tensor, Mapping[str, Any]]]) -> None:
+    """Refuse moments whose shape is not their weight's: torch's C++ would read beyond them."""
+    kind = type(optimizer)
+    if not kind.__module__.startswith("torch.optim.") or kind.__name__ in FREE:
+        return
+    for weight, moments in pairs:
+        for name, own in moments.items():
+            if isinstance(own, Tensor) and own.dim() and own.shape != weight.shape:
+                said = f"the checkpoint is damaged or of another run: {name} is {given(own)}"
+                raise ValueError(f"{said}, and its weight {given(weight)}")
 
 
 def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -> dict[str, Any]:

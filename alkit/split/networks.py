@@ -3,11 +3,10 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from alkit.base.seeds import seed_for
+from alkit.engine.random import random_from
 from alkit.models.split_nets import mobilenet_v3, resnet_imagenet, vgg_split
 
 _BUILT_BY: dict[str, Callable[..., list[nn.Module]]] = {
@@ -36,8 +35,7 @@ def build(
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
     options = {"side": side} if name.startswith("VGG") else {}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(seed, "weights"))
+    with random_from(seed, "weights"):
         return _BUILT_BY[name](classes, channels=channels, norm=norm, **options)
 
 

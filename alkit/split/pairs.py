@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.checkpoint import put_back
 from alkit.engine.run import execute, run_single
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule
@@ -81,7 +82,7 @@ class Pairs:
         """Put back what optimisers kept."""
         for name, half in self.halves.items():
             if half.optimizer is not None:
-                half.optimizer.load_state_dict(saved[name])
+                put_back(half.optimizer, saved[name])
 
     def steps(self, number: int) -> dict[int, range]:
         """Return the steps of a round of those devices that have any left."""
