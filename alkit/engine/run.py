@@ -7,14 +7,18 @@ to nobody.
               F B U F B U ...     task or for a batch, or is being run
     worker    takes a ready task of its own lane, or, where workers are free or there is one thread,
               the most urgent of all (`alkit.schedule.urgency`)
-    rank      a process with a worker's lane (`alkit.engine.ranks`): it is told of the others' tasks
-              that its own wait for, and they count as if they had run here
+    rank      a process with a worker's lane, which is told of the others' tasks that its own wait
+              for (`alkit.engine.ranks`)
 
 A lane is looked at when what it waited for has ended, and not before. A worker that fails posts its
 exception and stops the run; the others end after the task they are in.
+
+A task on an accelerator returns when its operators are launched, so two events say when they ran.
+They are read when the device has finished, and placed on the host's time by one event at the start.
 """
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, takewhile
@@ -25,11 +29,12 @@ from torch.profiler import record_function
 
 from alkit.engine.caller import CallerState
 from alkit.engine.stage import Stage
-from alkit.engine.watch import Watch
 from alkit.schedule.task import Place, Schedule, Task
-from alkit.schedule.timeline import Timeline
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 from alkit.schedule.validate import validate
+
+Moment = tuple[float, torch.Event | None]  # by the host's clock, and on an accelerator an event
 
 
 def execute(
@@ -61,7 +66,6 @@ def run_single(
         choose: given the number of lanes that could go on, returns which one does; default the
             first. A random choice walks through what threads may do.
     """
-
     run = Run(schedule, stages)
     run.here(batches, threads, choose or (lambda ready: 0))
     return run.timeline()
@@ -148,10 +152,7 @@ class Run:
         self.bells = {k: one if schedule.free else threading.Condition(self.lock) for k in self.own}
 
     def here(
-        self,
-        batches: Iterable[Any],
-        threads: int,
-        choose: Callable[[int], int] | None = None,
+        self, batches: Iterable[Any], threads: int, choose: Callable[[int], int] | None = None
     ) -> None:
         """Run the lanes on the calling thread; where all of them wait, see `listen`."""
         self.stream = enumerate(batches)
@@ -206,7 +207,7 @@ class Run:
         return self.next[lane]
 
     def perform(self, task: Task, worker: int) -> None:
-        """Run a task; hand over what it returns, and see who can go on."""
+        """Run a task, and hand over what it returns."""
         payload = self.mail.pop(task, None)
         start = self.watch.now(task.stage)
         output = self.work(task, payload, worker)
@@ -216,10 +217,9 @@ class Run:
             self.watch.noted.append((f"worker {worker}", task, start, end))
             lane = self.schedule.lane(task)
             self.work_left.note(lane, task, end[0] - start[0])
-            self._post(task, output)
             self.next[lane] = next(self.orders[lane], None)
-            for moved in (lane, *self.waiting.pop(task, ())):
-                self._look(moved)
+            self._post(task, output)
+            self._look(lane)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
         """Run a task; return what it makes. torch's profiler sees it as a range."""
@@ -245,8 +245,6 @@ class Run:
         """Take in that another rank has run a task, and what it made."""
         with self.lock:
             self._post(task, output)
-            for lane in self.waiting.pop(task, ()):
-                self._look(lane)
 
     def ended(self, lanes: Iterable[int]) -> bool:
         """Whether no task of these lanes will come."""
@@ -303,7 +301,7 @@ class Run:
         return below or task in self.done.get(task.batch, ())
 
     def _post(self, task: Task, output: Any) -> None:
-        """Note that `task` is done; a finished batch is forgotten, so memory does not grow."""
+        """Note that a task is done, and see who can go on; a finished batch is forgotten."""
         for taker in self.schedule.takers(task) if output is not None else ():
             self._mail(taker, output)
         self.done.setdefault(task.batch, set()).add(task)
@@ -313,6 +311,8 @@ class Run:
         while len(self.done.get(self.finished_below, ())) == self.counted:
             del self.done[self.finished_below]
             self.finished_below += 1
+        for lane in self.waiting.pop(task, ()):
+            self._look(lane)
 
     def _order(self, lane: int) -> Iterator[Task]:
         """Return a lane's tasks; one that has none, whatever comes, is not asked for ever."""
@@ -325,6 +325,48 @@ class Run:
         task = self.next[lane]
         assert task is not None  # it may start
         return self.work_left.urgency(lane, task, self.fed)
+
+
+class Watch:
+    """Notes who ran which task, when it began and ended; a stage's `device` says whose events."""
+
+    def __init__(self, stages: Iterable[Any]) -> None:
+        places = (getattr(stage, "device", None) for stage in stages)
+        self.devices = [
+            at if isinstance(at, torch.device) and at.type != "cpu" else None for at in places
+        ]
+        self.clock = "device" if any(self.devices) else "host"
+        self.origins: dict[torch.device, tuple[float, torch.Event]] = {}
+        for device in {each for each in self.devices if each is not None}:
+            torch.accelerator.synchronize(device)
+            self.origins[device] = time.perf_counter(), _event(device)
+        self.noted: list[tuple[str, Task, Moment, Moment]] = []
+
+    def now(self, stage: int) -> Moment:
+        """Return this moment; where the stage is on an accelerator, when it gets there."""
+        device = self.devices[stage]
+        return time.perf_counter(), None if device is None else _event(device)
+
+    def intervals(self) -> Iterator[Interval]:
+        """Return what was noted, in seconds of the host, once the devices have finished."""
+        for device in self.origins:
+            torch.accelerator.synchronize(device)
+        for resource, task, start, end in self.noted:
+            times = self._seconds(start, task.stage), self._seconds(end, task.stage)
+            yield Interval(resource, *task, *times)
+
+    def _seconds(self, moment: Moment, stage: int) -> float:
+        (host_s, event), device = moment, self.devices[stage]
+        if device is None or event is None:
+            return host_s
+        zero_s, zero = self.origins[device]
+        return zero_s + zero.elapsed_time(event) / 1e3
+
+
+def _event(device: torch.device) -> torch.Event:
+    event = torch.Event(device, enable_timing=True)
+    event.record(torch.accelerator.current_stream(device))
+    return event
 
 
 @contextmanager
