@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -37,20 +37,18 @@ PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto
 PATIENCE = "ALKIT_PATIENCE_S"  # the longest that a task of a rank may take, in seconds
 GRACE_S = 1.0  # for the other ranks' reports after the first fault
 LINES = 60  # of a rank's output that an error shows
-DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "Broken pipe")
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+Fault = tuple[float, int, str, str]  # when it was raised, 0 of the dead; rank, reason, details
 _starting = threading.Lock()
 
 
 @contextmanager
-def torchrun_group(backend: str = "gloo") -> Iterator[None]:
+def torchrun_group() -> Iterator[None]:
     """Join the ranks that torchrun has started; leave them together at the end.
 
     On one machine they talk over the loopback device; on several, over the one that the variable
     GLOO_SOCKET_IFNAME names. A rank that says nothing for half an hour is given up.
 
-    Args:
-        backend: of torch.distributed, see `alkit.engine.device.backend_for`.
     Raises:
         RuntimeError: torchrun has not started this process, or may not start it again; no network
             device is named for several machines.
@@ -76,7 +74,7 @@ def torchrun_group(backend: str = "gloo") -> Iterator[None]:
             "GLOO_SOCKET_IFNAME is not set, and the job has several machines: name the network"
             " device that leads from this one to the others, eth0 say (`ip address` lists them)"
         )
-    dist.init_process_group(backend)
+    dist.init_process_group("gloo")
     try:
         yield
         dist.barrier()  # nobody hangs up while another one still reads
@@ -104,40 +102,36 @@ def launch(
     ranks: int = 2,
     threads: int = 1,
     patience_s: float = 600.0,
-    environment: Mapping[str, str] | None = None,
-    backend: str = "gloo",
 ) -> list[Any]:
     """Run `function(*arguments)` in `ranks` new processes; return what each returned, in order.
 
-    In each, `torch.distributed` is initialised over the loopback device, and LOCAL_RANK is set. The
-    function may be defined in a notebook. It and its arguments are copied. The first ranks take
-    seconds to start, while torch is imported, later ones a fraction of one.
+    In each, `torch.distributed` is initialised (gloo, over the loopback device), and LOCAL_RANK is
+    set. The function may be defined in a notebook; it and its arguments are copied. The first ranks
+    take seconds to start, while torch is imported.
 
     Args:
         threads: operator threads of each rank.
         patience_s: the longest that one task of the engine may take. Other code is not judged.
-        environment: variables to set in the ranks.
-        backend: of torch.distributed, see `alkit.engine.device.backend_for`.
     Raises:
         RankFailed: the first rank that failed. None is left running then.
         ValueError: fewer than one rank.
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
-    own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
-    own |= {"GLOO_SOCKET_IFNAME": LOOPBACK, **(environment or {})}
-    setup = {"ranks": ranks, "threads": threads, "backend": backend, "environment": own}
-    task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
+    own = {"PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": LOOPBACK, PATIENCE: str(patience_s)}
+    setup: dict[str, Any] = {"ranks": ranks, "threads": threads}
+    setup["environment"] = {**os.environ, **own}
+    setup["task"] = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
         crew: list[_Child] = []
         try:
             for rank in range(ranks):
-                crew.append(_Child(setup | {"rank": rank, "folder": folder}, task))
+                crew.append(_Child(rank, folder, setup))
             while not all(child.ended for child in crew):
                 _read(crew, 0.25)
                 if any(child.fault for child in crew):
                     raise _first_fault(crew)
-            return [child.result for child in crew]
+            return [cloudpickle.loads(child.result) for child in crew]
         finally:
             for child in crew:
                 child.stop()
@@ -146,31 +140,27 @@ def launch(
 class _Child:
     """The caller's side of one rank."""
 
-    def __init__(self, setup: dict[str, Any], task: bytes) -> None:
-        self.rank, self.printed = setup["rank"], Path(setup["folder"]) / f"{setup['rank']}.txt"
+    def __init__(self, rank: int, folder: str, setup: dict[str, Any]) -> None:
+        self.rank, self.printed = rank, Path(folder) / f"{rank}.txt"
         self.shown = self.printed.open("w+b")
-        self.ended, self.result = False, None
-        self.fault: tuple[str, str] | None = None  # reason and details
-        self.secondary = False  # the fault only says that another rank has gone
+        self.ended, self.result = False, b""
+        self.fault: Fault | None = None
         context = _context()
         self.pipe, theirs = context.Pipe(duplex=False)
         with theirs, _without_main():
-            self.process = context.Process(target=_rank, args=(setup, task, theirs))
+            self.process = context.Process(target=_rank, args=(rank, folder, setup, theirs))
             self.process.start()
 
     def read(self) -> None:
         """Take the result or the error from the pipe, or note that the process has gone."""
+        self.ended = True
         try:
-            result, self.fault = self.pipe.recv()
+            self.result, self.fault = self.pipe.recv()
         except (EOFError, OSError):
             self.fault = self._died()
-        if self.fault is None:
-            self.result, self.ended = cloudpickle.loads(result), True
-        else:
-            self.secondary = any(words in self.fault[0] for words in DISCONNECTED)
 
     def show(self) -> None:
-        """Print the whole lines that it has printed."""
+        """Print the whole lines that the rank has printed."""
         while line := self.shown.readline():
             if not line.endswith(b"\n"):
                 self.shown.seek(-len(line), os.SEEK_CUR)
@@ -189,19 +179,21 @@ class _Child:
         self.shown.close()
         self.pipe.close()
 
-    def _died(self) -> tuple[str, str]:
+    def _died(self) -> Fault:
         self.process.join(GRACE_S)  # it may have closed its pipe and live on: it will be stopped
         code = -signal.SIGKILL if self.process.exitcode is None else self.process.exitcode
-        reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
         text = self.printed.read_text(errors="replace")
         _, timeout, stacks = text.rpartition("Timeout (")
         if code == 1 and timeout:  # faulthandler's first word
-            return "hung: a task took longer than its patience", timeout + stacks
-        return reason, "".join(text.splitlines(keepends=True)[-LINES:])
+            reason, text = "hung: a task took longer than its patience", timeout + stacks
+        else:
+            reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
+            text = "".join(text.splitlines(keepends=True)[-LINES:])
+        return 0.0, self.rank, reason, text
 
 
 def _read(crew: Sequence[_Child], timeout_s: float) -> None:
-    pipes: dict[Any, _Child] = {c.pipe: c for c in crew if not c.ended and not c.fault}
+    pipes: dict[Any, _Child] = {child.pipe: child for child in crew if not child.ended}
     for pipe in wait(list(pipes), timeout_s):
         pipes[pipe].read()
     for child in crew:
@@ -209,47 +201,42 @@ def _read(crew: Sequence[_Child], timeout_s: float) -> None:
 
 
 def _first_fault(crew: Sequence[_Child]) -> RankFailed:
-    """Name the rank that failed by itself: its neighbours' lost connections may be heard first."""
+    """Name the rank that died, or raised first: others that have lost it may be heard before."""
     until_s = time.monotonic() + GRACE_S
-    while time.monotonic() < until_s and all(not c.fault or c.secondary for c in crew):
+    while time.monotonic() < until_s and not all(child.ended for child in crew):
         _read(crew, 0.1)
-    faults = [(child.secondary, child.rank, child.fault) for child in crew if child.fault]
-    _, rank, fault = min(faults)
-    return RankFailed(rank, *fault)
+    first = min(child.fault for child in crew if child.fault)
+    return RankFailed(*first[1:])
 
 
-def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
+def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection) -> None:
     """Run the task in a rank, where and as its caller would, and say what became of it."""
     os.setsid()
-    printed = os.open(f"{setup['folder']}/{setup['rank']}.txt", os.O_WRONLY | os.O_APPEND)
+    printed = os.open(f"{folder}/{rank}.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(printed, stream)
     faulthandler.enable()
     multiprocessing.set_start_method(None, force=True)  # its own processes start as the caller's
     os.environ.clear()
-    os.environ.update(setup["environment"], LOCAL_RANK=str(setup["rank"]))
+    os.environ.update(setup["environment"], LOCAL_RANK=str(rank))
     threading.Thread(target=_end_with_caller, daemon=True).start()
+    result, fault = b"", None
     try:
-        _join(setup)
-        result, fault = cloudpickle.dumps(cloudpickle.loads(task)()), None
+        # copies of the server's generators are the same in all ranks; Python sees to its own
+        torch.seed()
+        np.random.seed()  # noqa: NPY002
+        torch.set_num_threads(setup["threads"])
+        store = dist.FileStore(f"{folder}/store", setup["ranks"])  # a file, so no port is fixed
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=setup["ranks"])
+        result = cloudpickle.dumps(cloudpickle.loads(setup["task"])())
     except BaseException as error:  # whatever it is, the caller raises it
-        result, fault = b"", (f"raised {type(error).__name__}: {error}", traceback.format_exc())
+        reason = f"raised {type(error).__name__}: {error}"
+        fault = time.monotonic(), rank, reason, traceback.format_exc()
     sys.stdout.flush()
     sys.stderr.flush()
     pipe.send((result, fault))
     # no tidy end: threads may still wait in gloo for a rank that has gone
     os._exit(1 if fault else 0)
-
-
-def _join(setup: dict[str, Any]) -> None:
-    """Form the group of all ranks; they find each other through a file, so no port is fixed."""
-    # copies of the server's generators are the same in all ranks; Python sees to its own
-    torch.seed()
-    np.random.seed()  # noqa: NPY002
-    torch.set_num_threads(setup["threads"])
-    store = dist.FileStore(f"{setup['folder']}/store", setup["ranks"])
-    own = {"rank": setup["rank"], "world_size": setup["ranks"]}
-    dist.init_process_group(setup["backend"], store=store, **own)
 
 
 def _end_with_caller() -> None:

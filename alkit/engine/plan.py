@@ -12,7 +12,7 @@ from alkit.base.arguments import check_whole, given
 from alkit.data.given import Source
 from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import Names, backend_for, own_device, spread
+from alkit.engine.device import Names, own_device, spread
 from alkit.engine.evaluate import Metrics
 from alkit.engine.group import Group
 from alkit.engine.launch import launch
@@ -117,10 +117,9 @@ def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> 
         )
     if plan.ranks == 1 or joined > 1:
         return fit(model, plan)
-    options: dict[str, Any] = {"ranks": plan.ranks, "threads": plan.threads}
-    options |= {"backend": backend_for(plan.device, plan.ranks)}
     hooks = [dict(getattr(each, kind)) for each in _optimizers(model) for kind in HOOKS]
-    snapshot, record = launch(_on_rank, fit, model, plan, hooks, **options)[0]
+    crew = launch(_on_rank, fit, model, plan, hooks, ranks=plan.ranks, threads=plan.threads)
+    snapshot, record = crew[0]
     checkpoints.restore(model, snapshot)
     return replace(record, model=model)
 
