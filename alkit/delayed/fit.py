@@ -20,8 +20,8 @@ from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
 from alkit.engine.costs import backprop_row, balanced_cuts, profile_rows
 from alkit.engine.device import cores, devices_named, place, spread
-from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
+from alkit.engine.messages import Group
 from alkit.engine.optimizers import adam
 from alkit.engine.plan import Plan, fit_on_ranks, meet
 from alkit.engine.trainer import Record

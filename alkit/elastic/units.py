@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from alkit.base import tree
 from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
-from alkit.engine.group import Group
+from alkit.engine.messages import Group
 
 
 class World(Group):

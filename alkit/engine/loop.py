@@ -24,7 +24,7 @@ from alkit.data.given import Source, generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
-from alkit.engine.group import Group
+from alkit.engine.messages import Group
 from alkit.engine.plan import Plan
 from alkit.engine.rates import Rates
 from alkit.engine.reduction import loss_of

@@ -12,10 +12,10 @@ from alkit.base.arguments import check_whole, given
 from alkit.data.given import Source
 from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import Names, own_device, spread
+from alkit.engine.device import Names, devices_named, own_device, spread
 from alkit.engine.evaluate import Metrics
-from alkit.engine.group import Group
 from alkit.engine.launch import launch
+from alkit.engine.messages import Group
 from alkit.engine.rates import Scheduler
 from alkit.engine.trainer import Record
 
@@ -117,6 +117,7 @@ def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> 
         )
     if plan.ranks == 1 or joined > 1:
         return fit(model, plan)
+    devices_named(plan.device or "cpu")  # an unknown one is refused before ranks start
     hooks = [dict(getattr(each, kind)) for each in _optimizers(model) for kind in HOOKS]
     crew = launch(_on_rank, fit, model, plan, hooks, ranks=plan.ranks, threads=plan.threads)
     snapshot, record = crew[0]
