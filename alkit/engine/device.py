@@ -65,10 +65,7 @@ def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     """
     layers, placed = list(model), devices_named(devices)
     if len(placed) != len(layers):
-        raise ValueError(
-            f"{len(placed)} devices {[*map(str, placed)]} for {len(layers)} layers: give one a"
-            " layer, in order"
-        )
+        raise ValueError(f"{len(placed)} devices for {len(layers)} layers: give one a layer")
     for layer, device in zip(layers, placed, strict=True):
         layer.to(device)
     if isinstance(head := getattr(model, "head", None), nn.Module):

@@ -10,6 +10,7 @@ ranks end. Python's fork server imports torch once, and a rank is forked from it
 """
 
 import faulthandler
+import math
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -34,9 +35,10 @@ import torch.distributed as dist
 from alkit.engine.caller import CallerState
 
 PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto"]
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 PATIENCE = "ALKIT_PATIENCE_S"  # the longest that a task of a rank may take, in seconds
 GRACE_S = 1.0  # for the other ranks' reports after the first fault
-LINES = 60  # of a rank's output that an error shows
+SHOWN = 5_000  # letters of a rank's output that an error shows
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 Fault = tuple[float, int, str, str]  # when it was raised, 0 of the dead; rank, reason, details
 _starting = threading.Lock()
@@ -50,14 +52,9 @@ def torchrun_group() -> Iterator[None]:
     GLOO_SOCKET_IFNAME names. A rank that says nothing for half an hour is given up.
 
     Raises:
-        RuntimeError: torchrun has not started this process, or may not start it again; no network
-            device is named for several machines.
+        RuntimeError: ranks may be started again, but would be lost; no network device is named for
+            several machines.
     """
-    if "RANK" not in os.environ:
-        raise RuntimeError(
-            "torchrun has not started this process: torchrun --nproc-per-node=2 SCRIPT does, and"
-            " alkit.launch(function, ranks=2) needs none"
-        )
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if shared and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
         # ranks that are started again would find the addresses of dead ones (pytorch issue 135712)
@@ -106,8 +103,7 @@ def launch(
     """Run `function(*arguments)` in `ranks` new processes; return what each returned, in order.
 
     In each, `torch.distributed` is initialised (gloo, over the loopback device), and LOCAL_RANK is
-    set. The function may be defined in a notebook; it and its arguments are copied. The first ranks
-    take seconds to start, while torch is imported.
+    set. The function may be defined in a notebook; it and its arguments are copied.
 
     Args:
         threads: operator threads of each rank.
@@ -119,18 +115,23 @@ def launch(
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
     own = {"PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": LOOPBACK, PATIENCE: str(patience_s)}
-    setup: dict[str, Any] = {"ranks": ranks, "threads": threads}
-    setup["environment"] = {**os.environ, **own}
-    setup["task"] = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
+    task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
+    setup = {"ranks": ranks, "threads": threads, "environment": {**os.environ, **own}, "task": task}
+    crew, until_s = list[_Child](), math.inf
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
-        crew: list[_Child] = []
         try:
             for rank in range(ranks):
                 crew.append(_Child(rank, folder, setup))
-            while not all(child.ended for child in crew):
-                _read(crew, 0.25)
-                if any(child.fault for child in crew):
-                    raise _first_fault(crew)
+            while time.monotonic() < until_s and not all(child.ended for child in crew):
+                pipes: dict[Any, _Child] = {each.pipe: each for each in crew if not each.ended}
+                for pipe in wait(list(pipes), 0.25):
+                    pipes[pipe].read()
+                    if pipes[pipe].fault:  # others that have lost this rank may be heard before it
+                        until_s = min(until_s, time.monotonic() + GRACE_S)
+                for child in crew:
+                    child.show()
+            if faults := [child.fault for child in crew if child.fault]:
+                raise RankFailed(*min(faults)[1:])
             return [cloudpickle.loads(child.result) for child in crew]
         finally:
             for child in crew:
@@ -145,7 +146,10 @@ class _Child:
         self.shown = self.printed.open("w+b")
         self.ended, self.result = False, b""
         self.fault: Fault | None = None
-        context = _context()
+        # a GPU's driver that may be open can't be forked
+        forks = sys.platform == "linux" and not any(map(os.path.exists, DRIVERS))
+        context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+        context.set_forkserver_preload(PRELOADED)
         self.pipe, theirs = context.Pipe(duplex=False)
         with theirs, _without_main():
             self.process = context.Process(target=_rank, args=(rank, folder, setup, theirs))
@@ -161,16 +165,13 @@ class _Child:
 
     def show(self) -> None:
         """Print the whole lines that the rank has printed."""
-        while line := self.shown.readline():
-            if not line.endswith(b"\n"):
-                self.shown.seek(-len(line), os.SEEK_CUR)
-                return
-            print(f"[rank {self.rank}] {line.decode(errors='replace')}", end="", flush=True)
+        *lines, rest = self.shown.read().split(b"\n")
+        self.shown.seek(-len(rest), os.SEEK_CUR)
+        for line in lines:
+            print(f"[rank {self.rank}] {line.decode(errors='replace')}", flush=True)
 
     def stop(self) -> None:
         """Leave no process behind, nor any that the rank has started."""
-        if self.ended:
-            self.process.join(GRACE_S)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
@@ -185,28 +186,9 @@ class _Child:
         text = self.printed.read_text(errors="replace")
         _, timeout, stacks = text.rpartition("Timeout (")
         if code == 1 and timeout:  # faulthandler's first word
-            reason, text = "hung: a task took longer than its patience", timeout + stacks
-        else:
-            reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
-            text = "".join(text.splitlines(keepends=True)[-LINES:])
-        return 0.0, self.rank, reason, text
-
-
-def _read(crew: Sequence[_Child], timeout_s: float) -> None:
-    pipes: dict[Any, _Child] = {child.pipe: child for child in crew if not child.ended}
-    for pipe in wait(list(pipes), timeout_s):
-        pipes[pipe].read()
-    for child in crew:
-        child.show()
-
-
-def _first_fault(crew: Sequence[_Child]) -> RankFailed:
-    """Name the rank that died, or raised first: others that have lost it may be heard before."""
-    until_s = time.monotonic() + GRACE_S
-    while time.monotonic() < until_s and not all(child.ended for child in crew):
-        _read(crew, 0.1)
-    first = min(child.fault for child in crew if child.fault)
-    return RankFailed(*first[1:])
+            return 0.0, self.rank, "hung: a task took longer than its patience", timeout + stacks
+        reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
+        return 0.0, self.rank, reason, text[-SHOWN:]
 
 
 def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection) -> None:
@@ -244,15 +226,6 @@ def _end_with_caller() -> None:
     assert parent is not None  # a rank was started by one
     wait([parent.sentinel])
     os.killpg(0, signal.SIGKILL)
-
-
-def _context() -> Any:
-    """Return how processes start: forked where no GPU's driver may be open, which can't be."""
-    drivers = ("/dev/nvidiactl", "/dev/kfd")
-    if sys.platform != "linux" or any(map(os.path.exists, drivers)):
-        return multiprocessing.get_context("spawn")
-    multiprocessing.set_forkserver_preload(PRELOADED)
-    return multiprocessing.get_context("forkserver")
 
 
 @contextmanager
