@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from alkit import AE, AL, ENC, ALModel, launch, one_hot
 from alkit.delayed import Pipeline, Trained, train_epoch
-from alkit.engine.group import RanksDiffer
+from alkit.engine.messages import RanksDiffer
 from alkit.engine.optimizers import adam
 
 CLASSES, WIDTH, CODE = 3, 6, 5

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 
 from alkit.base.seeds import generator_for
 from alkit.data.labels import are_shares, check_shares
-from alkit.engine.messages import sendable
 
 
-@sendable
 class Codes(NamedTuple):
     """The codes of all classes, and which class each sample is of.
 
@@ -38,6 +36,9 @@ class Codes(NamedTuple):
     def gathered(self) -> Tensor:
         """Return one row a sample, (B, K)."""
         return self.of(self.rows)
+
+
+torch.serialization.add_safe_globals([Codes])  # they travel between ranks
 
 
 def shared(y: Tensor, *, soft: bool = False) -> Tensor | Codes:

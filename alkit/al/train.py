@@ -15,9 +15,9 @@ from alkit.engine import trainer
 from alkit.engine.compiled import Compile, check_compile
 from alkit.engine.costs import balanced_cuts
 from alkit.engine.device import cores
-from alkit.engine.group import Group
+from alkit.engine.messages import Group
 from alkit.engine.ranks import run_ranks
-from alkit.engine.run import execute
+from alkit.engine.run import run_threads
 from alkit.schedule import task as schedules
 from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule
@@ -94,7 +94,7 @@ def train_epoch(
         if mode == "al_pipeline":
             workers = workers or max(1, cores() // threads)
         schedule = schedule_for(mode, layers, workers, cuts, capacity)
-        timeline = execute(schedule, run.stages, stream, threads=threads)
+        timeline = run_threads(schedule, run.stages, stream, threads=threads)
     model.batches_trained.fill_(run.first_batch + run.batches)
     seconds = time.perf_counter() - start_s
     why = tuple(each.step.why for each in run.stages if isinstance(each, WholeStage))

@@ -20,8 +20,8 @@ from alkit.delayed.train import Trained, train_epoch
 from alkit.engine import trainer
 from alkit.engine.costs import backprop_costs, backprop_stages, balanced_cuts
 from alkit.engine.device import devices_named, place, spread
-from alkit.engine.group import Group
 from alkit.engine.loop import train_epochs
+from alkit.engine.messages import Group
 from alkit.engine.optimizers import adam
 from alkit.engine.random import random_from
 from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet

@@ -14,8 +14,8 @@ from alkit.delayed.schedules import SHARED, Own, most_in_flight, own_schedule, s
 from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
 from alkit.engine import trainer
-from alkit.engine.group import Group
 from alkit.engine.losses import check_reduction
+from alkit.engine.messages import Group
 from alkit.engine.ranks import run_ranks
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule.flushed import with_norm

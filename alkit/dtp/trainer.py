@@ -18,10 +18,10 @@ from alkit.dtp.settings import LR, SGD, Settings
 from alkit.dtp.stages import TargetStage
 from alkit.engine import trainer
 from alkit.engine.checkpoint import put_back
-from alkit.engine.group import Group
 from alkit.engine.losses import LossLog
+from alkit.engine.messages import Group
 from alkit.engine.ranks import run_ranks
-from alkit.engine.run import execute
+from alkit.engine.run import run_threads
 from alkit.engine.trainer import Plan
 from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import free_workers
@@ -71,7 +71,7 @@ class Trainer(trainer.Trainer):
         for stage in self.stages:
             stage.begin(losses, self.step)
         work, threads = (self.schedule, self.stages, batches), self.plan.threads
-        run = partial(run_ranks, spare=True) if self.group.ranks > 1 else execute
+        run = partial(run_ranks, spare=True) if self.group.ranks > 1 else run_threads
         timeline = run(*work, threads=threads)
         rows = losses.rows().squeeze(1).double()
         self.step += len(rows)

@@ -25,8 +25,8 @@ from torch import Tensor
 from alkit.base import tree
 from alkit.elastic.network import Network
 from alkit.engine.device import place
-from alkit.engine.group import Group
 from alkit.engine.launch import on_several_machines
+from alkit.engine.messages import Group
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from alkit.base import tree
 from alkit.elastic.layout import Layout
 from alkit.elastic.network import Network
 from alkit.engine.checkpoint import check_moments
-from alkit.engine.group import Group
+from alkit.engine.messages import Group
 
 
 class World(Group):

@@ -35,22 +35,21 @@ class CallerState:
     @classmethod
     def here(cls) -> "CallerState":
         """Read the state of the calling thread."""
-        required = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         return cls(
             {k: torch.get_autocast_dtype(k) for k in _kinds() if torch.is_autocast_enabled(k)},
             torch.is_grad_enabled(),
             torch.is_inference_mode_enabled(),
             torch.get_default_device(),
             torch.get_default_dtype(),
-            (required, torch.is_deterministic_algorithms_warn_only_enabled()),
+            (torch.are_deterministic_algorithms_enabled(), warn_only),
         )
 
     @contextmanager
     def entered(self) -> Iterator[None]:
-        """Have this state in the calling thread.
+        """Have this state in the calling thread; autocast keeps no casts of weights.
 
-        Autocast keeps no casts of weights: its cache is one for all threads, so what a thread finds
-        there would depend on timing, and an epoch in one context would go on with its first cast.
+        Its cache is one for all threads, so what is found there would depend on timing.
         """
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self.inference))
@@ -67,8 +66,8 @@ class CallerState:
     def training(self) -> Iterator[None]:
         """Have this state, but with gradients: where stages run.
 
-        Backward stays on the thread that asks for it: left to itself, autograd has one thread a
-        device, which would run the layers of all workers there one after the other.
+        Backward stays on the thread that asks for it: autograd's own one a device would run the
+        layers of all workers there one after the other.
         """
         with self.entered(), torch.inference_mode(False), torch.enable_grad():
             with torch.autograd.set_multithreading_enabled(False):

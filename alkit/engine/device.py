@@ -7,7 +7,6 @@ device="cuda", 2 GPUs    cuda:0    cuda:1    cuda:0    cuda:1
 import itertools
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -55,25 +54,8 @@ def own_device(device: Names) -> torch.device:
     return named[int(os.environ.get("LOCAL_RANK", "0")) % len(named)]
 
 
-def backend_for(device: Names | None, ranks: int) -> str:
-    """Return what joins ranks: gloo, and for collectives of device tensors NCCL or its like.
-
-    That one has no tags, and takes a device a rank: where ranks share one, gloo does all.
-    """
-    named = set(devices_named(device or "cpu", every=True)[:ranks])
-    kinds = {each.type for each in named}
-    if len(named) == ranks and len(kinds) == 1:
-        with suppress(ValueError):  # of a kind that torch knows none for
-            own = torch.distributed.get_default_backend_for_device(kind := kinds.pop())
-            return "gloo" if own == "gloo" else f"cpu:gloo,{kind}:{own}"
-    return "gloo"
-
-
 def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
-    """Put every layer of `model` on a device of its own choice; inputs follow by themselves.
-
-    Optimiser states that exist move too, so a trained model may be placed anew. For one device,
-    `model.to(device)` does the same before training.
+    """Put every layer of `model` on a device; inputs follow by themselves, and optimisers' states.
 
     Args:
         model: a model that can be iterated for its layers (ALModel, BPModel, Pipeline).
@@ -83,10 +65,7 @@ def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     """
     layers, placed = list(model), devices_named(devices)
     if len(placed) != len(layers):
-        raise ValueError(
-            f"{len(placed)} devices {[*map(str, placed)]} for {len(layers)} layers: give one a"
-            " layer, in order"
-        )
+        raise ValueError(f"{len(placed)} devices for {len(layers)} layers: give one a layer")
     for layer, device in zip(layers, placed, strict=True):
         layer.to(device)
     if isinstance(head := getattr(model, "head", None), nn.Module):

@@ -10,6 +10,7 @@ ranks end. Python's fork server imports torch once, and a rank is forked from it
 """
 
 import faulthandler
+import math
 import multiprocessing
 import os
 import signal
@@ -19,7 +20,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -34,32 +35,26 @@ import torch.distributed as dist
 from alkit.engine.caller import CallerState
 
 PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto"]
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 PATIENCE = "ALKIT_PATIENCE_S"  # the longest that a task of a rank may take, in seconds
 GRACE_S = 1.0  # for the other ranks' reports after the first fault
-LINES = 60  # of a rank's output that an error shows
-DISCONNECTED = ("Connection closed", "Connection reset", "Connection refused", "Broken pipe")
+SHOWN = 5_000  # letters of a rank's output that an error shows
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+Fault = tuple[float, int, str, str]  # when it was raised, 0 of the dead; rank, reason, details
 _starting = threading.Lock()
 
 
 @contextmanager
-def torchrun_group(backend: str = "gloo") -> Iterator[None]:
+def torchrun_group() -> Iterator[None]:
     """Join the ranks that torchrun has started; leave them together at the end.
 
     On one machine they talk over the loopback device; on several, over the one that the variable
     GLOO_SOCKET_IFNAME names. A rank that says nothing for half an hour is given up.
 
-    Args:
-        backend: of torch.distributed, see `alkit.engine.device.backend_for`.
     Raises:
-        RuntimeError: torchrun has not started this process, or may not start it again; no network
-            device is named for several machines.
+        RuntimeError: ranks may be started again, but would be lost; no network device is named for
+            several machines.
     """
-    if "RANK" not in os.environ:
-        raise RuntimeError(
-            "torchrun has not started this process: torchrun --nproc-per-node=2 SCRIPT does, and"
-            " alkit.launch(function, ranks=2) needs none"
-        )
     shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     if shared and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
         # ranks that are started again would find the addresses of dead ones (pytorch issue 135712)
@@ -76,7 +71,7 @@ def torchrun_group(backend: str = "gloo") -> Iterator[None]:
             "GLOO_SOCKET_IFNAME is not set, and the job has several machines: name the network"
             " device that leads from this one to the others, eth0 say (`ip address` lists them)"
         )
-    dist.init_process_group(backend)
+    dist.init_process_group("gloo")
     try:
         yield
         dist.barrier()  # nobody hangs up while another one still reads
@@ -104,40 +99,40 @@ def launch(
     ranks: int = 2,
     threads: int = 1,
     patience_s: float = 600.0,
-    environment: Mapping[str, str] | None = None,
-    backend: str = "gloo",
 ) -> list[Any]:
     """Run `function(*arguments)` in `ranks` new processes; return what each returned, in order.
 
-    In each, `torch.distributed` is initialised over the loopback device, and LOCAL_RANK is set. The
-    function may be defined in a notebook. It and its arguments are copied. The first ranks take
-    seconds to start, while torch is imported, later ones a fraction of one.
+    In each, `torch.distributed` is initialised (gloo, over the loopback device), and LOCAL_RANK is
+    set. The function may be defined in a notebook; it and its arguments are copied.
 
     Args:
         threads: operator threads of each rank.
         patience_s: the longest that one task of the engine may take. Other code is not judged.
-        environment: variables to set in the ranks.
-        backend: of torch.distributed, see `alkit.engine.device.backend_for`.
     Raises:
         RankFailed: the first rank that failed. None is left running then.
         ValueError: fewer than one rank.
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
-    own = {**os.environ, "PYTHONUNBUFFERED": "1", PATIENCE: str(patience_s)}
-    own |= {"GLOO_SOCKET_IFNAME": LOOPBACK, **(environment or {})}
-    setup = {"ranks": ranks, "threads": threads, "backend": backend, "environment": own}
+    own = {"PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": LOOPBACK, PATIENCE: str(patience_s)}
     task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
+    setup = {"ranks": ranks, "threads": threads, "environment": {**os.environ, **own}, "task": task}
+    crew, until_s = list[_Child](), math.inf
     with tempfile.TemporaryDirectory(prefix="alkit-ranks-") as folder:
-        crew: list[_Child] = []
         try:
             for rank in range(ranks):
-                crew.append(_Child(setup | {"rank": rank, "folder": folder}, task))
-            while not all(child.ended for child in crew):
-                _read(crew, 0.25)
-                if any(child.fault for child in crew):
-                    raise _first_fault(crew)
-            return [child.result for child in crew]
+                crew.append(_Child(rank, folder, setup))
+            while time.monotonic() < until_s and not all(child.ended for child in crew):
+                pipes: dict[Any, _Child] = {each.pipe: each for each in crew if not each.ended}
+                for pipe in wait(list(pipes), 0.25):
+                    pipes[pipe].read()
+                    if pipes[pipe].fault:  # others that have lost this rank may be heard before it
+                        until_s = min(until_s, time.monotonic() + GRACE_S)
+                for child in crew:
+                    child.show()
+            if faults := [child.fault for child in crew if child.fault]:
+                raise RankFailed(*min(faults)[1:])
+            return [cloudpickle.loads(child.result) for child in crew]
         finally:
             for child in crew:
                 child.stop()
@@ -146,41 +141,37 @@ def launch(
 class _Child:
     """The caller's side of one rank."""
 
-    def __init__(self, setup: dict[str, Any], task: bytes) -> None:
-        self.rank, self.printed = setup["rank"], Path(setup["folder"]) / f"{setup['rank']}.txt"
+    def __init__(self, rank: int, folder: str, setup: dict[str, Any]) -> None:
+        self.rank, self.printed = rank, Path(folder) / f"{rank}.txt"
         self.shown = self.printed.open("w+b")
-        self.ended, self.result = False, None
-        self.fault: tuple[str, str] | None = None  # reason and details
-        self.secondary = False  # the fault only says that another rank has gone
-        context = _context()
+        self.ended, self.result = False, b""
+        self.fault: Fault | None = None
+        # a GPU's driver that may be open can't be forked
+        forks = sys.platform == "linux" and not any(map(os.path.exists, DRIVERS))
+        context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
+        context.set_forkserver_preload(PRELOADED)
         self.pipe, theirs = context.Pipe(duplex=False)
         with theirs, _without_main():
-            self.process = context.Process(target=_rank, args=(setup, task, theirs))
+            self.process = context.Process(target=_rank, args=(rank, folder, setup, theirs))
             self.process.start()
 
     def read(self) -> None:
         """Take the result or the error from the pipe, or note that the process has gone."""
+        self.ended = True
         try:
-            result, self.fault = self.pipe.recv()
+            self.result, self.fault = self.pipe.recv()
         except (EOFError, OSError):
             self.fault = self._died()
-        if self.fault is None:
-            self.result, self.ended = cloudpickle.loads(result), True
-        else:
-            self.secondary = any(words in self.fault[0] for words in DISCONNECTED)
 
     def show(self) -> None:
-        """Print the whole lines that it has printed."""
-        while line := self.shown.readline():
-            if not line.endswith(b"\n"):
-                self.shown.seek(-len(line), os.SEEK_CUR)
-                return
-            print(f"[rank {self.rank}] {line.decode(errors='replace')}", end="", flush=True)
+        """Print the whole lines that the rank has printed."""
+        *lines, rest = self.shown.read().split(b"\n")
+        self.shown.seek(-len(rest), os.SEEK_CUR)
+        for line in lines:
+            print(f"[rank {self.rank}] {line.decode(errors='replace')}", flush=True)
 
     def stop(self) -> None:
         """Leave no process behind, nor any that the rank has started."""
-        if self.ended:
-            self.process.join(GRACE_S)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
@@ -189,51 +180,40 @@ class _Child:
         self.shown.close()
         self.pipe.close()
 
-    def _died(self) -> tuple[str, str]:
+    def _died(self) -> Fault:
         self.process.join(GRACE_S)  # it may have closed its pipe and live on: it will be stopped
         code = -signal.SIGKILL if self.process.exitcode is None else self.process.exitcode
-        reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
         text = self.printed.read_text(errors="replace")
         _, timeout, stacks = text.rpartition("Timeout (")
         if code == 1 and timeout:  # faulthandler's first word
-            return "hung: a task took longer than its patience", timeout + stacks
-        return reason, "".join(text.splitlines(keepends=True)[-LINES:])
+            return 0.0, self.rank, "hung: a task took longer than its patience", timeout + stacks
+        reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
+        return 0.0, self.rank, reason, text[-SHOWN:]
 
 
-def _read(crew: Sequence[_Child], timeout_s: float) -> None:
-    pipes: dict[Any, _Child] = {c.pipe: c for c in crew if not c.ended and not c.fault}
-    for pipe in wait(list(pipes), timeout_s):
-        pipes[pipe].read()
-    for child in crew:
-        child.show()
-
-
-def _first_fault(crew: Sequence[_Child]) -> RankFailed:
-    """Name the rank that failed by itself: its neighbours' lost connections may be heard first."""
-    until_s = time.monotonic() + GRACE_S
-    while time.monotonic() < until_s and all(not c.fault or c.secondary for c in crew):
-        _read(crew, 0.1)
-    faults = [(child.secondary, child.rank, child.fault) for child in crew if child.fault]
-    _, rank, fault = min(faults)
-    return RankFailed(rank, *fault)
-
-
-def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
+def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection) -> None:
     """Run the task in a rank, where and as its caller would, and say what became of it."""
     os.setsid()
-    printed = os.open(f"{setup['folder']}/{setup['rank']}.txt", os.O_WRONLY | os.O_APPEND)
+    printed = os.open(f"{folder}/{rank}.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(printed, stream)
     faulthandler.enable()
     multiprocessing.set_start_method(None, force=True)  # its own processes start as the caller's
     os.environ.clear()
-    os.environ.update(setup["environment"], LOCAL_RANK=str(setup["rank"]))
+    os.environ.update(setup["environment"], LOCAL_RANK=str(rank))
     threading.Thread(target=_end_with_caller, daemon=True).start()
+    result, fault = b"", None
     try:
-        _join(setup)
-        result, fault = cloudpickle.dumps(cloudpickle.loads(task)()), None
+        # copies of the server's generators are the same in all ranks; Python sees to its own
+        torch.seed()
+        np.random.seed()  # noqa: NPY002
+        torch.set_num_threads(setup["threads"])
+        store = dist.FileStore(f"{folder}/store", setup["ranks"])  # a file, so no port is fixed
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=setup["ranks"])
+        result = cloudpickle.dumps(cloudpickle.loads(setup["task"])())
     except BaseException as error:  # whatever it is, the caller raises it
-        result, fault = b"", (f"raised {type(error).__name__}: {error}", traceback.format_exc())
+        reason = f"raised {type(error).__name__}: {error}"
+        fault = time.monotonic(), rank, reason, traceback.format_exc()
     sys.stdout.flush()
     sys.stderr.flush()
     pipe.send((result, fault))
@@ -241,31 +221,11 @@ def _rank(setup: dict[str, Any], task: bytes, pipe: Connection) -> None:
     os._exit(1 if fault else 0)
 
 
-def _join(setup: dict[str, Any]) -> None:
-    """Form the group of all ranks; they find each other through a file, so no port is fixed."""
-    # copies of the server's generators are the same in all ranks; Python sees to its own
-    torch.seed()
-    np.random.seed()  # noqa: NPY002
-    torch.set_num_threads(setup["threads"])
-    store = dist.FileStore(f"{setup['folder']}/store", setup["ranks"])
-    own = {"rank": setup["rank"], "world_size": setup["ranks"]}
-    dist.init_process_group(setup["backend"], store=store, **own)
-
-
 def _end_with_caller() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None  # a rank was started by one
     wait([parent.sentinel])
     os.killpg(0, signal.SIGKILL)
-
-
-def _context() -> Any:
-    """Return how processes start: forked where no GPU's driver may be open, which can't be."""
-    drivers = ("/dev/nvidiactl", "/dev/kfd")
-    if sys.platform != "linux" or any(map(os.path.exists, drivers)):
-        return multiprocessing.get_context("spawn")
-    multiprocessing.set_forkserver_preload(PRELOADED)
-    return multiprocessing.get_context("forkserver")
 
 
 @contextmanager

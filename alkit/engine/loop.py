@@ -24,8 +24,8 @@ from alkit.data.given import Source, generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
-from alkit.engine.group import Group
 from alkit.engine.losses import loss_of
+from alkit.engine.messages import Group
 from alkit.engine.rates import Rates
 from alkit.engine.trainer import Plan, Record, Row, Trained, Trainer
 

@@ -1,11 +1,13 @@
-r"""Hand trees of tensors from one rank to another over torch.distributed.
+r"""What ranks say to each other over torch.distributed: trees of tensors, as bytes.
+
+    Sender, Receiver    from one rank to another, in the order of a schedule
+    Group, Subgroup     from one rank to all, sums over all or some; do all still agree?
 
     a message      header (64 bytes) and skeleton | tensor | tensor | ...   each at a multiple of 64
 
 The skeleton is the payload with tensors that have shapes and strides and no data. It travels when
-it has changed. It is read by `torch.load` with `weights_only=True`: nothing else is unpickled. gloo
-sends from the host's memory, so what is on a device goes through it, and who takes it moves it to
-where it is worked on.
+it has changed, and is read by `torch.load` with `weights_only=True`: nothing else is unpickled.
+gloo sends from the host's memory, so whoever takes a message moves it to where it is worked on.
 
 gloo sends what the receiver has asked for. If a receiver asks late, its request queues up behind
 what it sends itself, and the two directions of a link take turns. So it asks ahead, by place and
@@ -19,6 +21,7 @@ before; the rest of a larger one follows by itself:
 import hashlib
 import io
 from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,7 +55,7 @@ class Sender:
         self.under_way: deque[tuple[Any, Tensor]] = deque()
 
     def send(self, place: int, batch: int, mark: int, payload: Any) -> None:
-        """Begin to send; waits for the first message on its way where there are too many."""
+        """Begin to send; waits where too many messages are on their way."""
         payload = tree.map_tensors(_on_host, payload)
         kind = tree.map_tensors(lambda own: (own.dtype, own.shape, own.stride()), payload)
         whole = _packed(mark, payload, with_skeleton=self.kinds.get(place) != kind)
@@ -104,32 +107,111 @@ class Receiver:
         if (later := (place, batch + self.lag)) in self.due:
             self.due.remove(later)
             self.ask(*later)
-        if described:
-            self.skeletons[place] = _skeleton(whole, described)
-        payload = _unpacked(whole, described, self.skeletons.get(place))
+        payload, self.skeletons[place] = _unpacked(whole, described, self.skeletons.get(place))
         return Message(place, batch, mark, payload, size)
 
 
-def sendable(kind: type) -> type:
-    """Let a named tuple travel between ranks as what it is; a decorator of its class."""
-    torch.serialization.add_safe_globals([kind])
-    return kind
+class RanksDiffer(RuntimeError):
+    """Two ranks have different weights or batches."""
 
 
-def broadcast(payload: Any, source: int) -> Any:
-    """Return on every rank what rank `source` gives; the others' payload is not looked at."""
-    mine, whole = dist.get_rank() == source, FILL
-    if mine:
-        whole = _packed(0, tree.map_tensors(_on_host, payload), with_skeleton=True)
-    size = torch.tensor([len(whole)])
-    dist.broadcast(size, source)
-    whole = whole if mine else torch.empty(int(size), dtype=torch.uint8)
-    dist.broadcast(whole, source)
-    if mine:
-        return payload
-    described = int(whole[8:16].view(torch.int64))
-    found = _unpacked(whole, described, _skeleton(whole, described))
-    return tree.map_tensors(torch.clone, found)  # what is kept may be saved, tensor by tensor
+class Subgroup:
+    """A few of the ranks, this one among them."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def mean(self, tensor: Tensor) -> Tensor:
+        """Return the mean over these ranks; `tensor` is overwritten."""
+        dist.all_reduce(tensor, group=self.handle)
+        return tensor.div_(self.handle.size())
+
+    def total(self, value: float) -> float:
+        """Return the sum of a number over these ranks, in double precision."""
+        found = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(found, group=self.handle)
+        return float(found)
+
+
+class Group:
+    """This rank among all; a process alone is rank 0 of 1, and sends nothing.
+
+    The executor "ranks" needs a group that this process has joined, and with another one it is
+    alone; by default it takes part if there is a group.
+    """
+
+    def __init__(self, executor: str | None = None) -> None:
+        joined = executor in (None, "ranks") and dist.is_available() and dist.is_initialized()
+        if executor == "ranks" and not joined:
+            raise RuntimeError(
+                'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun'
+                " inside alkit.torchrun_group()"
+            )
+        self.rank = dist.get_rank() if joined else 0
+        self.ranks = dist.get_world_size() if joined else 1
+        self.made: list[Any] = []
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is rank 0, which writes files and shows progress."""
+        return self.rank == 0
+
+    def broadcast(self, payload: Any, source: int = 0) -> Any:
+        """Return on every rank what rank `source` gives; the others' payload is not looked at."""
+        if self.ranks == 1:
+            return payload
+        mine, whole = self.rank == source, FILL
+        if mine:
+            whole = _packed(0, tree.map_tensors(_on_host, payload), with_skeleton=True)
+        size = torch.tensor([len(whole)])
+        dist.broadcast(size, source)
+        whole = whole if mine else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(whole, source)
+        if mine:
+            return payload
+        found, _ = _unpacked(whole, int(whole[8:16].view(torch.int64)))
+        return tree.map_tensors(torch.clone, found)  # what is kept may be saved, tensor by tensor
+
+    def from_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return on every rank what a function gives on the first one, which alone calls it."""
+        return self.broadcast(function(*arguments) if self.is_first else None)
+
+    def gather(self, payload: Any) -> list[Any]:
+        """Return what every rank gives, by rank."""
+        return [self.broadcast(payload, rank) for rank in range(self.ranks)]
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """Return the sum over all ranks; `tensor` stays as it is."""
+        found = tensor.clone()
+        if self.ranks > 1:
+            dist.all_reduce(found)
+        return found
+
+    def some(self, lists: Iterable[Sequence[int]]) -> Subgroup | None:
+        """Make groups on every rank and return this rank's; None if it is in none of several."""
+        several = [[*ranks] for ranks in lists if len(ranks) > 1]
+        own, made = dist.new_subgroups_by_enumeration(several) if several else (None, [])
+        self.made += made
+        return None if own is None else Subgroup(own)
+
+    def check_equal(self, parts: Mapping[str, Any], *, when: str = "", advice: str) -> None:
+        """Compare trees of tensors between all ranks; `when` and `advice` are of the message."""
+        if self.ranks == 1:
+            return
+        own = torch.tensor([fingerprint(part) for part in parts.values()])
+        differ = self.total((own != self.broadcast(own)).long())
+        if differ.any():
+            at = int(differ.nonzero()[0])
+            raise RanksDiffer(
+                f"{when}{int(differ[at])} of {self.ranks} ranks differ from rank 0 in"
+                f" {[*parts][at]}: {advice}"
+            )
+
+    def close(self) -> None:
+        """Give groups of some ranks back."""
+        for handle in self.made:
+            dist.destroy_process_group(handle)
+        self.made = []
 
 
 def fingerprint(y: Any) -> int:
@@ -154,9 +236,12 @@ def _packed(mark: int, payload: Any, *, with_skeleton: bool) -> Tensor:
     return whole
 
 
-def _unpacked(whole: Tensor, described: int, skeleton: Any) -> Any:
-    """Return a message's payload; its tensors share the message's memory, and nothing else."""
+def _unpacked(whole: Tensor, described: int, skeleton: Any = None) -> tuple[Any, Any]:
+    """Return a message's payload, whose tensors share the message's memory, and its skeleton."""
     end = ALIGNED + described
+    if described:
+        text = io.BytesIO(whole[ALIGNED:end].numpy().tobytes())
+        skeleton = torch.load(text, weights_only=True)
 
     def found(own: Tensor) -> Tensor:
         nonlocal end
@@ -165,12 +250,7 @@ def _unpacked(whole: Tensor, described: int, skeleton: Any) -> Any:
         made = whole[start:end].view(own.dtype).as_strided(own.shape, own.stride())
         return made.data  # with a version of its own
 
-    return tree.map_tensors(found, skeleton)
-
-
-def _skeleton(whole: Tensor, described: int) -> Any:
-    text = whole[ALIGNED : ALIGNED + described].numpy().tobytes()
-    return torch.load(io.BytesIO(text), weights_only=True)
+    return tree.map_tensors(found, skeleton), skeleton
 
 
 def _on_host(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ def hooked(module: nn.Module) -> bool:
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module in evaluation mode and give every part its own mode back at the end."""
+    """Put a module in evaluation mode; every part has its own mode back after."""
     with _back(module):
         module.eval()
         yield
@@ -25,11 +25,11 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def trained(model: object, *, warn: bool = True) -> Iterator[None]:
     """Put a model, or its blocks, in training mode, see `training`; parts have theirs back after.
 
-    One that is whole in evaluation mode is worth a warning.
+    A model all in evaluation mode is worth a warning.
     """
     blocks = _modules(model)
-    parts = [part for block in blocks for part in block.modules()]
-    if warn and parts and not any(part.training for part in parts):
+    modes = [part.training for block in blocks for part in block.modules()]
+    if warn and modes and not any(modes):
         warnings.warn(
             "the network is in evaluation mode: it is trained in training mode, and has its own"
             " back afterwards; what is to stay in it must be frozen (requires_grad_(False))",
@@ -59,7 +59,7 @@ def training(module: nn.Module, around: bool = True) -> None:
 def layout_kept(model: object) -> Iterator[list[nn.Parameter]]:
     """Lay weights out again as they were: bp and AL keep pictures' channels innermost meanwhile.
 
-    Yields: the weights that this is about, for who wants to leave some as they are.
+    Yields the weights that this is about; one that is taken out stays as it is.
     """
     parameters = (own for block in _modules(model) for own in block.parameters())
     rows = [own for own in parameters if own.is_contiguous()]

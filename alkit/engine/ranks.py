@@ -4,15 +4,15 @@ r"""Execute a schedule over processes: every rank runs one worker's lane of it.
                  \        \                   what a stage makes for the next one travels
     rank 1        F1 B1 U1  F1 B1 U1 ...
 
-A rank says that a task has ended to every rank that waits for it, along with what it made if that
-is taken there. So the one `Run` knows of others' tasks as if they had run here. A rank asks for all
-that it will be told of a batch as it opens it.
+A rank says that a task has ended to every rank that waits for it, with what it made if that is
+taken there. It asks for all that it will be told of a batch as it opens it.
 """
 
 import faulthandler
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -21,7 +21,7 @@ from typing import Any
 import torch.distributed as dist
 
 from alkit.engine.launch import PATIENCE
-from alkit.engine.messages import END, Receiver, Sender, broadcast, fingerprint
+from alkit.engine.messages import END, Group, Receiver, Sender, fingerprint
 from alkit.engine.run import Run
 from alkit.engine.stage import Stage
 from alkit.schedule.task import Place, Schedule, Task
@@ -32,15 +32,13 @@ FAR = 1 << 10  # a batch number with no ends near
 
 def owners(schedule: Schedule) -> list[int]:
     """Return the worker of each stage."""
-    found: dict[int, set[int]] = {}
-    for kind, stage, micro in schedule.places:
-        found.setdefault(stage, set()).add(schedule.lane(Task(kind, stage, 0, micro)))
-    if schedule.free or any(len(workers) != 1 for workers in found.values()):
+    found = {(s, schedule.lane(Task(kind, s, 0, micro))) for kind, s, micro in schedule.places}
+    if schedule.free or len(found) > schedule.stages:
         raise ValueError(
             f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline"
             " with cuts, or threads"
         )
-    return [found[stage].pop() for stage in range(schedule.stages)]
+    return [worker for _, worker in sorted(found)]
 
 
 def run_ranks(
@@ -54,50 +52,40 @@ def run_ranks(
 ) -> Timeline:
     """Run this rank's worker; call it on every rank of the default group, with the same batches.
 
-    All return the timeline of all, whose time 0 is a barrier, or the first task. Of one pipeline,
-    all end with the parts of all stages.
+    All return the timeline of all. Of one pipeline, all end with the parts of all stages.
 
     Args:
         batches: what stage 0's forward takes, a pair (x, y).
         pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
         spare: there may be more ranks than workers; the last ones have nothing to do.
     """
-    ranks, used = dist.get_world_size(), schedule.workers * pipelines
-    if ranks < used or (ranks > used and not spare):
+    group, used = Group("ranks"), schedule.workers * pipelines
+    if group.ranks < used or (group.ranks > used and not spare):
         raise ValueError(
-            f"{pipelines} x {schedule.name} with {schedule.workers} workers and {ranks} ranks: give"
-            " as many"
+            f"{pipelines} x {schedule.name} with {schedule.workers} workers and {group.ranks}"
+            " ranks: give as many"
         )
     dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
     start_s, rows, clock = time.perf_counter(), list[Any](), "host"
-    if dist.get_rank() < used:
+    if group.rank < used:
         run = _RankRun(schedule, stages)
-        run.here(run.checked(batches), threads)
+        run.here(batches, threads)
         run.close()
         clock = run.watch.clock
         rows = [(*i[1:5], i.start_s - start_s, i.end_s - start_s) for i in run.watch.intervals()]
-    if pipelines == 1:
-        _share(owners(schedule), stages)
-    names = [f"worker {rank}" for rank in range(ranks)]
-    every = [broadcast(rows, rank) for rank in range(ranks)]
-    found = (Interval(name, *row) for name, own in zip(names, every, strict=True) for row in own)
-    return Timeline.of(found, names, clock)
-
-
-def _share(owners: Sequence[int], stages: Sequence[Stage]) -> None:
-    """Give every rank what the owner of each stage has trained."""
-    for stage, owner in zip(stages, owners, strict=True):
-        mine, parts = owner == dist.get_rank(), stage.parts
-        if not parts:
-            continue
-        states = broadcast([dict(each.state_dict()) for each in parts] if mine else None, owner)
-        for part, state in () if mine else zip(parts, states, strict=True):
-            part.load_state_dict(state)
+    for stage, owner in zip(stages, owners(schedule), strict=True) if pipelines == 1 else ():
+        for part in stage.parts:
+            state = group.broadcast(part.state_dict() if group.rank == owner else None, owner)
+            if group.rank != owner:
+                part.load_state_dict(state)
+    every = {f"worker {rank}": own for rank, own in enumerate(group.gather(rows))}
+    found = (Interval(name, *row) for name, own in every.items() for row in own)
+    return Timeline.of(found, every, clock)
 
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """End this process, saying where all threads are, if the block takes longer than a rank may."""
+    """End this process with all threads' tracebacks if the block takes longer than a rank may."""
     _watched()
     _begun.append(time.monotonic())
     try:
@@ -119,7 +107,7 @@ def _watched() -> None:
 def _watch(seconds: float) -> None:
     """Set faulthandler's clock anew until it runs out: it needs no lock of the interpreter.
 
-    That takes a third of a millisecond, so it is done now and then and not for every task.
+    That takes a third of a millisecond, so it isn't done for every task.
     """
     every = min(1.0, seconds / 4)
     while True:
@@ -133,7 +121,7 @@ class _RankRun(Run):
     """A run of one lane, which hears of the others."""
 
     def __init__(self, schedule: Schedule, stages: Sequence[Stage]) -> None:
-        # from here on ranks are those of this pipeline; only messages know of others
+        # ranks of this pipeline; only messages know of others
         rank, owner = dist.get_rank() % schedule.workers, owners(schedule)
         first, lag = dist.get_rank() - rank, schedule.workers
         self.owner, self.places = owner, {place: n for n, place in enumerate(schedule.places)}
@@ -147,25 +135,18 @@ class _RankRun(Run):
                 self.outgoing.append((told, Sender(first + peer, lag=lag, room=room)))
         self.marks: dict[int, int] = {}  # of the labels of each batch, here or there
 
-    def checked(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Pass batches on; what their labels are is compared with what the others say."""
-        for number, payload in enumerate(batches):
-            self.compare(number, fingerprint(payload[1]))
-            yield payload
-
-    def feed(self) -> None:
-        """Take the next batch, and ask the others for all that they will say of it."""
-        super().feed()
-        self.ask(self.fed if self.closed else self.fed - 1)
-
-    def ask(self, batch: int) -> None:
-        """Ask for all that the others will say of a batch, if only that it won't come."""
+    def put(self, batch: int | None, payload: Any) -> None:
+        """Feed a batch, and ask for all that others will say of it, or that none comes any more."""
+        if batch is not None:
+            self.compare(batch, fingerprint(payload[1]))
+        super().put(batch, payload)
         for peer, told in self.due.items():
             for place, takes in told.items():
-                self.receivers[peer].ask(self.places[place], batch, empty=not takes)
+                at = self.fed if batch is None else batch
+                self.receivers[peer].ask(self.places[place], at, empty=not takes)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
-        """Run a task; one that takes too long ends this process, saying where all threads are."""
+        """Run a task; one that takes too long ends this process."""
         with patience():
             return super().work(task, payload, worker)
 
@@ -183,7 +164,7 @@ class _RankRun(Run):
             self.hear_from(receiver, next(key for key in receiver.asked if key[0] == place))
 
     def hear_from(self, receiver: Receiver, key: tuple[int, int]) -> None:
-        """Wait for a message; the one of a batch after the last is to say that there is none."""
+        """Wait for a message; the one of a batch after the last says that there is none."""
         place, batch, *_ = message = receiver.take(*key)
         if (message.mark == END) != (batch >= self.fed):
             raise ValueError(
@@ -208,8 +189,7 @@ class _RankRun(Run):
 
     def compare(self, batch: int, mark: int) -> None:
         """Refuse labels that differ from another rank's."""
-        for old in [each for each in self.marks if each < self.finished_below]:
-            del self.marks[old]
+        self.marks = {b: own for b, own in self.marks.items() if b >= self.finished_below}
         if self.marks.setdefault(batch, mark) != mark:
             raise ValueError(
                 f"batch {batch} has other labels on rank {dist.get_rank()} than on another rank:"
@@ -219,11 +199,9 @@ class _RankRun(Run):
 
 def _told(schedule: Schedule, owner: Sequence[int], rank: int) -> dict[int, dict[Place, bool]]:
     """Return which places a rank is told of, by who tells, and whether it takes what they make."""
-    found: dict[int, dict[Place, bool]] = {}
+    found: dict[int, dict[Place, bool]] = defaultdict(lambda: defaultdict(bool))
     for kind, stage, micro in schedule.places:
         for edge in schedule.edges(Task(kind, stage, FAR, micro)) if owner[stage] == rank else ():
-            teller, place = owner[edge.task.stage], edge.task.place
-            if teller != rank:
-                told = found.setdefault(teller, {})
-                told[place] = told.get(place, False) or edge.kind == "data"
+            if (teller := owner[edge.task.stage]) != rank:
+                found[teller][edge.task.place] |= edge.kind == "data"
     return found

@@ -1,50 +1,36 @@
 """Execute a schedule: on one thread (the oracle of all others), on threads, or on ranks.
 
-What a task returns goes along the schedule's data edges to the tasks that take it; `None` is handed
-to nobody.
+What a task returns, if it isn't None, goes along the schedule's data edges.
 
     lanes     F B U F B U ...     each keeps its order; its next task is ready, waits for another
               F B U F B U ...     task or for a batch, or is being run
     worker    takes a ready task of its own lane, or, where workers are free or there is one thread,
               the most urgent of all (`alkit.schedule.urgency`)
-    rank      a process with a worker's lane (`alkit.engine.ranks`): it is told of the others' tasks
-              that its own wait for, and they count as if they had run here
+    rank      a process with a worker's lane, which is told of the others' tasks that its own wait
+              for (`alkit.engine.ranks`)
 
-A lane is looked at when what it waited for has ended, and not before. A worker that fails posts its
-exception and stops the run; the others end after the task they are in.
+A lane is looked at when what it waited for has ended, and not before. A worker that fails stops the
+run; the others end after the task they are in.
 """
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count, takewhile
 from typing import Any
 
 import torch
-from torch.profiler import record_function
 
 from alkit.engine.caller import CallerState
 from alkit.engine.stage import Stage
-from alkit.engine.watch import Watch
 from alkit.schedule.task import Place, Schedule, Task
-from alkit.schedule.timeline import Timeline
+from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 from alkit.schedule.validate import validate
 
-
-def execute(
-    schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
-) -> Timeline:
-    """Run all batches: on the calling thread if there is one worker, else on a thread a worker.
-
-    Args:
-        batches: what stage 0's forward takes; pulled by the calling thread, a little ahead.
-        threads: operator threads of each worker.
-    Raises:
-        Exception: the first one of any worker, with its traceback and a note that names the task.
-    """
-    run = run_single if schedule.workers == 1 else run_threads
-    return run(schedule, stages, batches, threads=threads)
+Moment = tuple[float, torch.Event | None]  # by the host's clock, and on an accelerator an event
 
 
 def run_single(
@@ -61,7 +47,6 @@ def run_single(
         choose: given the number of lanes that could go on, returns which one does; default the
             first. A random choice walks through what threads may do.
     """
-
     run = Run(schedule, stages)
     run.here(batches, threads, choose or (lambda ready: 0))
     return run.timeline()
@@ -70,26 +55,28 @@ def run_single(
 def run_threads(
     schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
 ) -> Timeline:
-    """Run every worker's tasks on a thread of its own; no thread outlives the call."""
+    """Run every worker's tasks on a thread of its own; one worker's on the calling thread.
+
+    Args:
+        batches: what stage 0's forward takes; pulled by the calling thread, a little ahead.
+        threads: operator threads of each worker.
+    Raises:
+        Exception: the first one of any worker, with its traceback and a note that names the task.
+    """
+    if schedule.workers == 1:
+        return run_single(schedule, stages, batches, threads=threads)
     run, caller = Run(schedule, stages), CallerState.here()
-    crew = [
-        threading.Thread(target=_work, args=(run, own, threads, caller), name=f"alkit-worker-{own}")
-        for own in range(schedule.workers)
-    ]
-    try:
-        for thread in crew:
-            thread.start()
-        with operator_threads(threads):
+    with ThreadPoolExecutor(schedule.workers, "alkit-worker") as crew, operator_threads(threads):
+        try:
+            for worker in range(schedule.workers):
+                crew.submit(_work, run, worker, threads, caller)
             for batch, payload in enumerate(batches):
                 run.put(batch, payload)
                 run.wait_until(lambda: run.started > run.fed - FEED_AHEAD)
             run.put(None, None)
             run.wait_until(lambda: run.ended(range(schedule.lanes)))
-    finally:
-        run.stop()
-        for thread in crew:
-            if thread.ident is not None:
-                thread.join()
+        finally:
+            run.stop()
     return run.timeline()
 
 
@@ -148,10 +135,7 @@ class Run:
         self.bells = {k: one if schedule.free else threading.Condition(self.lock) for k in self.own}
 
     def here(
-        self,
-        batches: Iterable[Any],
-        threads: int,
-        choose: Callable[[int], int] | None = None,
+        self, batches: Iterable[Any], threads: int, choose: Callable[[int], int] | None = None
     ) -> None:
         """Run the lanes on the calling thread; where all of them wait, see `listen`."""
         self.stream = enumerate(batches)
@@ -185,7 +169,7 @@ class Run:
                 self._look(lane)
 
     def take(self, worker: int) -> Task | None:
-        """Wait for a worker's next task; None when none will come."""
+        """Wait for a worker's next task; None if none will come."""
         own = range(self.schedule.lanes) if self.schedule.free else range(worker, worker + 1)
         with self.lock:
             while not self.stopped and not self.ended(own):
@@ -206,7 +190,7 @@ class Run:
         return self.next[lane]
 
     def perform(self, task: Task, worker: int) -> None:
-        """Run a task; hand over what it returns, and see who can go on."""
+        """Run a task, and hand over what it returns."""
         payload = self.mail.pop(task, None)
         start = self.watch.now(task.stage)
         output = self.work(task, payload, worker)
@@ -216,20 +200,15 @@ class Run:
             self.watch.noted.append((f"worker {worker}", task, start, end))
             lane = self.schedule.lane(task)
             self.work_left.note(lane, task, end[0] - start[0])
-            self._post(task, output)
             self.next[lane] = next(self.orders[lane], None)
-            for moved in (lane, *self.waiting.pop(task, ())):
-                self._look(moved)
+            self._post(task, output)
+            self._look(lane)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
-        """Run a task; return what it makes. torch's profiler sees it as a range."""
+        """Run a task; return what it makes."""
         run = getattr(self.stages[task.stage], task.kind)
         try:
-            # a range takes microseconds, also when nobody looks
-            if not torch.autograd.profiler._is_profiler_enabled:
-                return run(payload, task.batch, task.micro)
-            with record_function(f"alkit {task.kind} {task.stage}"):
-                return run(payload, task.batch, task.micro)
+            return run(payload, task.batch, task.micro)
         except BaseException as error:
             error.add_note(f"alkit: in {task} (worker {worker} of {self.schedule.name})")
             raise
@@ -245,8 +224,6 @@ class Run:
         """Take in that another rank has run a task, and what it made."""
         with self.lock:
             self._post(task, output)
-            for lane in self.waiting.pop(task, ()):
-                self._look(lane)
 
     def ended(self, lanes: Iterable[int]) -> bool:
         """Whether no task of these lanes will come."""
@@ -273,8 +250,11 @@ class Run:
 
     def missing(self, task: Task) -> Task | None:
         """Return the first task that `task` still waits for."""
-        edges = self.schedule.edges(task)
-        return next((edge.task for edge in edges if not self._is_done(edge.task)), None)
+        for _, other in self.schedule.edges(task):
+            done = other.batch < self.finished_below or self.never(other)
+            if not done and other not in self.done.get(other.batch, ()):
+                return other
+        return None
 
     def never(self, task: Task) -> bool:
         """Whether a task is of a batch that will not come."""
@@ -298,12 +278,8 @@ class Run:
             self.ready.append(lane)
             self.bells[lane].notify()
 
-    def _is_done(self, task: Task) -> bool:
-        below = task.batch < self.finished_below or self.never(task)
-        return below or task in self.done.get(task.batch, ())
-
     def _post(self, task: Task, output: Any) -> None:
-        """Note that `task` is done; a finished batch is forgotten, so memory does not grow."""
+        """Note that a task is done, and see who can go on; a finished batch is forgotten."""
         for taker in self.schedule.takers(task) if output is not None else ():
             self._mail(taker, output)
         self.done.setdefault(task.batch, set()).add(task)
@@ -313,6 +289,8 @@ class Run:
         while len(self.done.get(self.finished_below, ())) == self.counted:
             del self.done[self.finished_below]
             self.finished_below += 1
+        for lane in self.waiting.pop(task, ()):
+            self._look(lane)
 
     def _order(self, lane: int) -> Iterator[Task]:
         """Return a lane's tasks; one that has none, whatever comes, is not asked for ever."""
@@ -325,6 +303,52 @@ class Run:
         task = self.next[lane]
         assert task is not None  # it may start
         return self.work_left.urgency(lane, task, self.fed)
+
+
+class Watch:
+    """Notes who ran which task, when it began and ended: by the clock, or by a device's events.
+
+    A task on an accelerator returns when its operators are launched. Its events are read when the
+    device has finished, and placed on the host's time by one event at the start.
+    """
+
+    def __init__(self, stages: Iterable[Any]) -> None:
+        places = (getattr(stage, "device", None) for stage in stages)
+        self.devices = [
+            at if isinstance(at, torch.device) and at.type != "cpu" else None for at in places
+        ]
+        self.clock = "device" if any(self.devices) else "host"
+        self.origins: dict[torch.device, tuple[float, torch.Event]] = {}
+        for device in {each for each in self.devices if each is not None}:
+            torch.accelerator.synchronize(device)
+            self.origins[device] = time.perf_counter(), _event(device)
+        self.noted: list[tuple[str, Task, Moment, Moment]] = []
+
+    def now(self, stage: int) -> Moment:
+        """Return this moment; where the stage is on an accelerator, when it gets there."""
+        device = self.devices[stage]
+        return time.perf_counter(), None if device is None else _event(device)
+
+    def intervals(self) -> Iterator[Interval]:
+        """Return what was noted, in seconds of the host, once the devices have finished."""
+        for device in self.origins:
+            torch.accelerator.synchronize(device)
+        for resource, task, *moments in self.noted:
+            start_s, end_s = (self._seconds(each, task.stage) for each in moments)
+            yield Interval(resource, *task, start_s, end_s)
+
+    def _seconds(self, moment: Moment, stage: int) -> float:
+        (host_s, event), device = moment, self.devices[stage]
+        if device is None or event is None:
+            return host_s
+        zero_s, zero = self.origins[device]
+        return zero_s + zero.elapsed_time(event) / 1e3
+
+
+def _event(device: torch.device) -> torch.Event:
+    event = torch.Event(device, enable_timing=True)
+    event.record(torch.accelerator.current_stream(device))
+    return event
 
 
 @contextmanager

@@ -19,10 +19,10 @@ from alkit.base.arguments import Brief, check_whole, given
 from alkit.data.given import Source
 from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import Names, backend_for, own_device, spread
+from alkit.engine.device import Names, devices_named, own_device, spread
 from alkit.engine.evaluate import Judged, Metrics, judge
-from alkit.engine.group import Group
 from alkit.engine.launch import launch
+from alkit.engine.messages import Group
 from alkit.engine.rates import Scheduler
 from alkit.schedule.timeline import Timeline
 
@@ -217,9 +217,9 @@ def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> 
         )
     if plan.ranks == 1 or joined > 1:
         return fit(model, plan)
-    ranks, backend = plan.ranks, backend_for(plan.device, plan.ranks)
+    devices_named(plan.device or "cpu")  # an unknown one is refused before ranks start
     run = partial(_on_rank, fit, model, plan, _hooks(model))
-    snapshot, record = launch(run, ranks=ranks, threads=plan.threads, backend=backend)[0]
+    snapshot, record = launch(run, ranks=plan.ranks, threads=plan.threads)[0]
     checkpoints.restore(model, snapshot)
     return replace(record, model=model)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from alkit.engine.checkpoint import put_back
-from alkit.engine.run import execute, run_single
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule.flushed import one_f_one_b
 from alkit.schedule.task import Schedule
 from alkit.schedule.timeline import Timeline
@@ -114,7 +114,7 @@ class Pairs:
             half.load(self.state)
             half.begin(steps.start)
         # of one micro-batch no two lanes work at the same time
-        run = execute if self.settings.micro > 1 else run_single
+        run = run_threads if self.settings.micro > 1 else run_single
         batches, threads = self.batches(at, steps), self.settings.threads
         found = run(self.schedule(), pair, batches, threads=threads)
         names = {f"worker {lane}": f"{name} {at}" for lane, name in enumerate(LANES)}

@@ -23,8 +23,7 @@ from torch import nn
 
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.caller import CallerState
-from alkit.engine.group import Group
-from alkit.engine.messages import sendable
+from alkit.engine.messages import Group
 from alkit.engine.ranks import FAR, patience
 from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
@@ -37,7 +36,7 @@ from alkit.split.schedule import LANES
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
 
-sendable(Interval)
+torch.serialization.add_safe_globals([Interval])
 
 
 def agreed(

@@ -13,7 +13,7 @@ from alkit.base.arguments import Brief
 from alkit.engine import trainer
 from alkit.engine.device import place
 from alkit.engine.evaluate import Judged, Metrics
-from alkit.engine.group import Group
+from alkit.engine.messages import Group
 from alkit.engine.modes import evaluating
 from alkit.schedule.timeline import Timeline
 from alkit.split import results

@@ -104,7 +104,6 @@ def test_narrow_precision_learns(method):
 
 @two
 def test_ranks_of_a_device_each():
-    """NCCL for collectives, gloo for what goes from one rank to the next."""
     data = torch.cat([x for x, _ in batches(8)]), torch.cat([y for _, y in batches(8)])
     options = {"method": "al_pipeline", "batch_size": 256, "cuts": [2], "progress": False}
     here = alkit.fit(model(), data, device=ONE, **options)

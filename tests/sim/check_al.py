@@ -88,7 +88,7 @@ def test_backward_stays_on_the_worker():
         weight = next(layer.parameters())
         weight.register_hook(lambda gradient: names.add(threading.current_thread().name))
     train_epoch(model, made_batches(6), "al_pipeline", 3)
-    assert names == {"alkit-worker-0", "alkit-worker-1", "alkit-worker-2"}
+    assert names == {"alkit-worker_0", "alkit-worker_1", "alkit-worker_2"}
 
 
 def test_to_moves_a_model_as_set_device_does():

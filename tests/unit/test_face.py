@@ -21,7 +21,7 @@ FACE = {
     "to_al": "blocks num_classes sample recipe code_dim lr pool optimizer",
     "to_bp": "blocks num_classes sample head lr pool optimizer",
     "one_hot": "labels num_classes",
-    "launch": "function arguments ranks threads patience_s environment",
+    "launch": "function arguments ranks threads patience_s",
     "set_device": "model devices",
     "train_epoch": "model batches mode workers threads cuts capacity seed executor",
     "fit": "model train validation test method loss optimizer lr scheduler epochs batch_size",

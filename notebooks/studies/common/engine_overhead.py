@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from alkit.engine.run import execute
+from alkit.engine.run import run_threads
 from alkit.schedule.task import al, al_pipeline, free_workers
 from alkit.schedule.timeline import Timeline
 
@@ -44,7 +44,7 @@ def run(block_ms: float, workers: int, batches: int, layers: int | None = None) 
     schedule = al(layers) if workers == 1 else al_pipeline(layers)
     if 1 < workers < layers:
         schedule = free_workers(schedule, workers)
-    return execute(schedule, stages, [None] * batches, threads=1)
+    return run_threads(schedule, stages, [None] * batches, threads=1)
 
 
 class _Products:

@@ -8,7 +8,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 
 from alkit import BPModel, best, evaluate, fit, patience, train_epoch
 from alkit.al import train
-from alkit.engine import loop, trainer, watch
+from alkit.engine import loop, run, trainer
 from alkit.engine.evaluate import Judged
 from tests.helpers import Clock, dense_model, differences, full_state, state_of
 from tests.unit.al.helpers import MODELS, RATE, Spy, bp_model, spied, toy
@@ -134,7 +134,7 @@ def test_another_column_chooses_the_epoch():
 def test_times_are_apart(monkeypatch):
     """On a clock that only this test moves: for a batch, for a step and for an evaluation."""
     clock, data, model = Clock(), toy(), dense_model(1)
-    for module in (watch, loop, train):
+    for module in (run, loop, train):
         monkeypatch.setattr(module, "time", clock)
     slow = spied(data, Spy(data.train, wait=lambda: clock.sleep(0.5)))
     model[0].enc.f.register_forward_hook(lambda f, *_: clock.sleep(2.0 if f.training else 64.0))

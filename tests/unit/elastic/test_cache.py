@@ -11,7 +11,7 @@ import torch
 from alkit.base import tree
 from alkit.elastic import Network
 from alkit.elastic.cache import Cache
-from alkit.engine.group import Group
+from alkit.engine.messages import Group
 from tests.unit.elastic.helpers import images, make_bert, make_vit, texts, train
 
 

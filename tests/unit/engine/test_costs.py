@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from alkit import one_hot, to_al, to_bp
-from alkit.engine import watch as engine
+from alkit.engine import run as engine
 from alkit.engine.costs import backprop_stages, balanced_cuts
 from alkit.engine.optimizers import adam
 from alkit.engine.run import run_single

@@ -1,11 +1,11 @@
-"""A device a layer; a device a rank, and what joins ranks, on machines that are made up here."""
+"""A device a layer; a device a rank, on machines that are made up here."""
 
 import pytest
 import torch
 
 from alkit import set_device, train_epoch
 from alkit.engine import device
-from alkit.engine.device import backend_for, own_device
+from alkit.engine.device import own_device
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.al.helpers import bp_model
 
@@ -38,27 +38,6 @@ def test_ranks_take_devices_in_turn(given, found, monkeypatch):
     assert own_device("auto") == torch.device("cpu")
     with pytest.raises(ValueError, match="unknown device 'cuda': this machine has cpu"):
         own_device("cuda")
-
-
-@pytest.mark.parametrize(
-    ("given", "ranks", "expected"),
-    [
-        (None, 2, "gloo"),
-        ("cpu", 1, "gloo"),
-        ("cuda", 2, "cpu:gloo,cuda:nccl"),
-        ("auto", 1, "cpu:gloo,cuda:nccl"),
-        (["cuda:1", "cuda:0"], 2, "cpu:gloo,cuda:nccl"),
-        ("cuda", 3, "gloo"),  # two ranks share a GPU, which NCCL refuses
-        ("cuda:1", 2, "gloo"),
-        (["cuda:0", "cpu"], 2, "gloo"),
-    ],
-    ids=str,
-)
-def test_what_joins_ranks(given, ranks, expected, monkeypatch):
-    on(monkeypatch, *GPUS)
-    assert backend_for(given, ranks) == expected
-    on(monkeypatch, "cpu", "privateuseone:0")  # torch knows no backend of such a kind
-    assert backend_for("auto", 1) == "gloo"
 
 
 def test_one_device_a_layer_and_the_same_bits():

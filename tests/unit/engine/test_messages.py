@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from alkit import launch
 from alkit.al.codes import Codes
-from alkit.engine.messages import END, Receiver, Sender, broadcast, fingerprint
+from alkit.engine.messages import END, Group, Receiver, Sender, fingerprint
 
 PAYLOADS = [
     torch.randn(3, 4),
@@ -43,7 +43,7 @@ def _passed_on(payloads):
             sender.send(0, batch, 0, torch.full((rows, 3), float(batch)))
         sender.send(0, len(ROWS) + 1, END, None)
         sender.settle()
-        return [broadcast(payload, 0) for payload in payloads]
+        return [Group().broadcast(payload) for payload in payloads]
     receiver = Receiver(0, lag=LAG)
     for place in range(len(payloads)):
         receiver.ask(place, 0)
@@ -58,7 +58,7 @@ def _passed_on(payloads):
         assert torch.equal(message.payload, torch.full((rows, 3), float(batch)))
     assert receiver.take(0, len(ROWS) + 1).mark == END
     assert _same(found, payloads)
-    return [broadcast(None, 0) for payload in payloads]
+    return [Group().broadcast(None) for payload in payloads]
 
 
 def test_all_comes_as_it_was_sent():

@@ -8,8 +8,6 @@ from functools import partial
 
 import pytest
 import torch
-from torch._C._profiler import _ExperimentalConfig
-from torch.profiler import ProfilerActivity, profile
 
 from alkit import train_epoch
 from alkit.al.stages import Epoch
@@ -266,12 +264,3 @@ def test_the_mailbox_and_the_board_stay_small():
             run.perform(task, 0)
         assert len(run.done) <= 1
         assert len(run.mail) <= 1
-
-
-def test_the_profiler_sees_the_tasks_of_all_workers():
-    every_thread = _ExperimentalConfig(profile_all_threads=True)
-    with profile(activities=[ProfilerActivity.CPU], experimental_config=every_thread) as seen:
-        train_epoch(dense_model(2), made_batches(2), "al_pipeline", cuts=[1])
-    names = {event.key for event in seen.key_averages()}
-    kinds = ("forward", "backward", "update")
-    assert {f"alkit {kind} {layer}" for kind in kinds for layer in (0, 1)} <= names

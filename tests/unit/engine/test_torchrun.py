@@ -59,6 +59,6 @@ def test_torchrun_on_two_machines(script, alone):
     assert _loss(said) == alone
 
 
-def test_without_torchrun_it_says_how(script):
-    said = "torchrun has not started this process: torchrun --nproc-per-node=2"
+def test_without_torchrun_torch_says_what_is_missing(script):
+    said = "environment variable RANK expected, but not set"
     assert said in said_by(script, check=False).stderr

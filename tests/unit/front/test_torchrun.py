@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import nn
 
 import alkit
-from alkit.engine.group import RanksDiffer
 from alkit.engine.launch import RankFailed, launch
+from alkit.engine.messages import RanksDiffer
 from tests import fitted, machines
 
 METHODS, SCRIPT = fitted.METHODS, fitted.__file__
