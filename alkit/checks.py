@@ -24,7 +24,7 @@ from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
 from alkit.engine.trainer import Plan
-from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours, trainable
+from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
 
 
 def check_call(plan: Plan) -> None:
@@ -79,7 +79,7 @@ def look(plan: Plan, room: str) -> Plan:
             _check_part(name, part, blocks)
     classify = room != "al" or plan.method == "bp"  # a recipe of AL's may compare numbers
     headed = plan.classes == width  # by the network itself
-    if classify and headed and not any(map(trainable, blocks)):
+    if classify and headed and not any(p.requires_grad for b in blocks for p in b.parameters()):
         raise ValueError("there is nothing to train: no parameter of the network has requires_grad")
     if isinstance(y, Tensor) and (classify or not y.is_floating_point()):
         _check_targets(scores, y, loss)

@@ -27,7 +27,6 @@ from alkit.elastic.stage import Replica
 from alkit.elastic.units import Units
 from alkit.engine import trainer
 from alkit.engine.trainer import Plan, Row
-from alkit.models.blocks import trainable
 from alkit.schedule.timeline import Timeline
 
 SHOWN = 3  # steps of an epoch whose timeline is kept
@@ -168,6 +167,6 @@ class Trainer(trainer.Trainer):
         for layer, square in enumerate(squares):
             units = network.units[network.first(layer) or 1 : network.first(layer + 1)]
             count = sum(each.numel() for each in units.parameters())
-            learns = layer < network.frozen or trainable(units)
+            learns = layer < network.frozen or any(p.requires_grad for p in units.parameters())
             found.append(math.sqrt(square / steps / count) if learns else -1.0)
         return found

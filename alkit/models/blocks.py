@@ -194,8 +194,3 @@ def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:
         else:
             groups.append([block])
     return groups
-
-
-def trainable(module: nn.Module) -> bool:
-    """Say whether something in a module learns."""
-    return any(each.requires_grad for each in module.parameters())

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from alkit.base.seeds import drawing_from
+
 
 class BertSizes(NamedTuple):
     """Sizes; those of BERT-base with three layers by default."""
@@ -148,16 +150,16 @@ class First(nn.Module):
 
 def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
     """Return a classifier of texts, which takes (tokens_BT, segments_BT, mask_BT), as units."""
-    torch.manual_seed(seed)
-    embedding, width = Words(sizes), sizes.width
-    halves = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
-    # heads of pretraining, drawn and left aside: a seed has the weights of the recorded runs
-    aside = [nn.Linear(width, out) for out in (width, 2, width, sizes.vocabulary)]
-    body = _drawn([embedding, *halves, *aside], nn.init.normal_, sizes.std)[: -len(aside)]
-    dense, dropout = nn.Linear(width, width), nn.Dropout(sizes.dropout)
-    pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
-    tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(width, classes)]
-    return [*body, *_drawn(tail, nn.init.normal_, sizes.std)]
+    with drawing_from(torch.Generator().manual_seed(seed).get_state()):
+        embedding, width = Words(sizes), sizes.width
+        halves = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
+        # heads of pretraining, drawn and left aside: a seed has the weights of the recorded runs
+        aside = [nn.Linear(width, out) for out in (width, 2, width, sizes.vocabulary)]
+        body = _drawn([embedding, *halves, *aside], nn.init.normal_, sizes.std)[: -len(aside)]
+        dense, dropout = nn.Linear(width, width), nn.Dropout(sizes.dropout)
+        pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
+        tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(width, classes)]
+        return [*body, *_drawn(tail, nn.init.normal_, sizes.std)]
 
 
 def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
@@ -165,13 +167,13 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
     sizes = sizes or ViTSizes()
     if sizes.image % sizes.patch:
         raise ValueError(f"image {sizes.image} is not a multiple of {sizes.patch}")
-    torch.manual_seed(seed)
-    layers = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
-    embedding, norm = Patches(sizes), nn.LayerNorm(sizes.width, eps=1e-6)
-    head = {"first": First(), "scores": nn.Linear(sizes.width, sizes.classes)}
-    nn.init.trunc_normal_(embedding.positions, std=0.02)
-    units: list[nn.Module] = [embedding, *layers, norm, nn.Sequential(OrderedDict(head))]
-    return _drawn(units, nn.init.trunc_normal_, 0.02)
+    with drawing_from(torch.Generator().manual_seed(seed).get_state()):
+        layers = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
+        embedding, norm = Patches(sizes), nn.LayerNorm(sizes.width, eps=1e-6)
+        head = {"first": First(), "scores": nn.Linear(sizes.width, sizes.classes)}
+        nn.init.trunc_normal_(embedding.positions, std=0.02)
+        units: list[nn.Module] = [embedding, *layers, norm, nn.Sequential(OrderedDict(head))]
+        return _drawn(units, nn.init.trunc_normal_, 0.02)
 
 
 def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:
