@@ -39,32 +39,22 @@ def as_plain(value: Any) -> Any:
 
 
 def check_real(name: str, value: Any, *, zero: bool = False) -> None:
-    """Refuse what is no finite number above 0, or from 0 up; None stands for a default.
-
-    Raises:
-        TypeError, ValueError: says what it is.
-    """
+    """Refuse what is no finite number above 0, or from 0 up; None stands for a default."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {given(value)}: it must be a number")
-    if not (0 <= float(value) < math.inf) or (value == 0 and not zero):
+    if not 0 <= float(value) < math.inf or (value == 0 and not zero):
         least = "not negative" if zero else "positive"
         raise ValueError(f"{name} is {value}: it must be finite and {least}")
 
 
 def check_whole(**numbers: Any) -> None:
-    """Refuse what is no whole number from 1 up; None stands for a default.
-
-    Raises:
-        TypeError, ValueError: names the first such.
-    """
+    """Refuse what is no whole number from 1 up; None stands for a default."""
     for name, value in numbers.items():
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
+        if type(value) not in (int, type(None)):
             raise TypeError(f"{name} is {given(value)}: it must be a whole number")
-        if value < 1:
+        if value is not None and value < 1:
             raise ValueError(f"{name} is {value}: it must be at least 1")
 
 

@@ -21,15 +21,8 @@ def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.
 
 @contextmanager
 def drawing_from(state: Tensor) -> Iterator[None]:
-    """Let torch's generator go on from a state, which is kept, and have its own back.
-
-    Args:
-        state: of `torch.Generator.get_state`; changed in place.
-    """
-    before = torch.get_rng_state()
-    torch.set_rng_state(state)
-    try:
+    """Draw from a state of a generator, which moves on; torch's own generator stays where it is."""
+    with torch.random.fork_rng(devices=()):
+        torch.set_rng_state(state)
         yield
-    finally:
         state.copy_(torch.get_rng_state())
-        torch.set_rng_state(before)

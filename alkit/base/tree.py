@@ -97,8 +97,6 @@ def rows(tree: Any, at: slice) -> Any:
 def near(one: Tensor, other: Tensor, relative: float | None = None) -> bool:
     """Say whether two tensors differ by rounding alone, by the norm of their difference.
 
-    Single numbers near zero say nothing: an accelerator's convolutions round to 1 in 2,048.
-
     Args:
         relative: share of the norm; default 1e-3, on an accelerator and in narrow types 1e-2.
     """
@@ -107,8 +105,7 @@ def near(one: Tensor, other: Tensor, relative: float | None = None) -> bool:
     if relative is None:
         narrow = one.dtype in (torch.bfloat16, torch.float16)
         relative = 1e-2 if narrow or one.device.type != "cpu" else 1e-3
-    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    one, other = (each.detach().cpu().to(wide) for each in (one, other))
+    one, other = (each.detach().cpu().to(torch.complex128) for each in (one, other))
     if not torch.equal(one.isfinite(), other.isfinite()):
         return False
     one, other = (each.where(each.isfinite(), 0) for each in (one, other))

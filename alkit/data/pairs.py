@@ -2,15 +2,18 @@
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from alkit.base import tree
 from alkit.base.arguments import given
+
+NESTED = (Tensor, Mapping, tuple, np.ndarray)
 
 
 def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
@@ -19,17 +22,15 @@ def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
     Raises:
         TypeError: it is something else; says how to make a pair of that.
     """
-    pair, said = batch, given(batch)
     if isinstance(batch, Mapping) and "labels" in batch:
-        pair = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
-    if isinstance(pair, tuple | list) and len(pair) == 2:
-        with suppress(TypeError):
-            return as_inputs(pair[0]), as_targets(pair[1])
-        said = ", ".join(map(given, pair))
-    raise TypeError(
-        f"batch {number} must be a pair (x, y) of tensors, got {said}: several inputs are a tuple"
-        ' in it, ((ids, mask), y), and a dict has its targets as "labels"'
-    )
+        batch = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        said = f"batch {number} must be a pair (x, y) of tensors, got {given(batch)}"
+        raise TypeError(
+            f"{said}: several inputs are a tuple in it, ((ids, mask), y), and a dict has its"
+            ' targets as "labels"'
+        )
+    return as_inputs(batch[0]), as_targets(batch[1])
 
 
 def as_inputs(x: Any) -> Any:
@@ -38,18 +39,11 @@ def as_inputs(x: Any) -> Any:
     Raises:
         TypeError: there is no number in them.
     """
-    if isinstance(x, Tensor):
-        return x
-    if isinstance(x, Mapping):
-        return {name: as_inputs(own) if _is_nested(own) else own for name, own in x.items()}
-    if isinstance(x, tuple | list) and any(map(_is_nested, x)):
-        made = (as_inputs(own) if _is_nested(own) else own for own in x)
-        return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
-    return _numbers(x, "inputs")
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, Tensor | Mapping | tuple | np.ndarray)
+    x = dict(x) if isinstance(x, Mapping) else x
+    inner = x if isinstance(x, tuple | list) else ()
+    if isinstance(x, dict) or any(isinstance(own, NESTED) for own in inner):
+        return tree_map_only(np.ndarray, partial(_numbers, what="inputs"), x)
+    return x if isinstance(x, Tensor) else _numbers(x, "inputs")
 
 
 def as_targets(y: Any) -> Any:

@@ -26,6 +26,7 @@ from alkit.base.files import replacing
 from alkit.lab.parameters import check, parameters
 
 FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel
+TABLES = "notebooks/results"
 RUN = "run notebook preset parameters commit versions threads machine busy date".split()
 VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
@@ -192,7 +193,7 @@ def merge(files: Iterable[str | Path]) -> None:
 
 def _rows_of(table: str) -> list[Row]:
     """Return a table's rows; a row has what its run gave it."""
-    file = paths.records_dir() / f"{table}.csv"
+    file = paths.root() / TABLES / f"{table}.csv"
     if not file.exists():
         return []
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
@@ -208,7 +209,7 @@ def _write(table: str, first: Sequence[str], rows: Sequence[Row]) -> None:
     """Write a table: the columns `first`, then all others, sorted."""
     names = [*first, *sorted({name for row in rows for name in row} - set(first))]
     cells = {name: [_text(name, row.get(name)) for row in rows] for name in names}
-    with replacing(paths.records_dir() / f"{table}.csv") as partial:
+    with replacing(paths.root() / TABLES / f"{table}.csv") as partial:
         pd.DataFrame(cells, columns=names).to_csv(partial, index=False, lineterminator="\n")
 
 

@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from alkit.base.paths import records_dir
+from alkit.base.paths import root
 from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Layout, Planner, loads
 from alkit.elastic.settings import Settings
@@ -22,7 +22,7 @@ MICRO = {8: 16, 4: 16, 2: 16, 1: 4}
 def log_rows() -> list[Observed]:
     """The committed run, with the greedy rule's largest stage."""
     rows = []
-    with (records_dir() / "published" / "elastic_log.csv").open() as file:
+    with (root() / "notebooks/results/published/elastic_log.csv").open() as file:
         for row in csv.DictReader(file):
             frozen, stages, replicas = (int(row[k]) for k in ("frozen", "stages", "replicas"))
             sizes = vit_sizes(10, frozen)
