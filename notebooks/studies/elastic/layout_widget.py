@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from alkit.elastic.freeze import policy
-from alkit.lab.viz import colour, put_title
+from alkit.lab.viz import colour
 from studies.common.dashboards import Dashboard
 from studies.elastic.other_machines import what_if
 
@@ -75,5 +75,6 @@ def picture(table: pd.DataFrame, how: str) -> Figure:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     half = table[2 * table.frozen >= table.frozen.max()].iloc[0]
     gain = half.samples_per_s / table.samples_per_s.iloc[0]
-    put_title(fig, f"{how}: with {half.frozen:.0f} layers frozen {gain:.1f} times as fast")
+    title = f"{how}: with {half.frozen:.0f} layers frozen {gain:.1f} times as fast"
+    fig.suptitle(title, x=0.01, ha="left", wrap=True)
     return fig
