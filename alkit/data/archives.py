@@ -2,9 +2,10 @@
 
 import io
 import pickle
+import re
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -17,8 +18,8 @@ ARRAYS = {
 }
 
 
-def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each wanted file of a zip or tar.
+def members(path: Path, wanted: str) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file of a zip or tar in whose name the pattern is found.
 
     Raises:
         ValueError: one is larger than `MOST`.
@@ -26,13 +27,18 @@ def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, by
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
-                if wanted(info.filename):
+                if re.search(wanted, info.filename):
                     yield info.filename, bounded(archive.open(info), info.filename)
     else:
         with tarfile.open(path) as tar:
             for member in tar:
-                if wanted(member.name) and (file := tar.extractfile(member)):
+                if re.search(wanted, member.name) and (file := tar.extractfile(member)):
                     yield member.name, bounded(file, member.name)
+
+
+def files(path: Path, wanted: str) -> dict[str, bytes]:
+    """Return the contents of `members` by the last parts of their names."""
+    return {PurePosixPath(name).name: content for name, content in members(path, wanted)}
 
 
 def bounded(file: IO[bytes] | io.BufferedIOBase, name: str) -> bytes:
@@ -42,17 +48,6 @@ def bounded(file: IO[bytes] | io.BufferedIOBase, name: str) -> bytes:
     if len(content) > MOST:
         raise ValueError(f"{name} has more than {MOST:,} bytes, and no official file has")
     return content
-
-
-def contents(path: Path, *names: str) -> list[bytes]:
-    """Return the content of each file of these names, wherever in the archive.
-
-    Raises:
-        KeyError: one is not there.
-    """
-    found = members(path, lambda each: PurePosixPath(each).name in names)
-    held = {PurePosixPath(name).name: content for name, content in found}
-    return [held[name] for name in names]
 
 
 def unpickle(content: bytes) -> Any:

@@ -7,7 +7,6 @@ training part with at most one word are dropped, as in the AL publication.
 
 import gzip
 import io
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path, PurePosixPath
@@ -135,8 +134,7 @@ def _digits(*, seed: int, size: int = 8) -> DataSet:
 
 def _tiny_imagenet(*, seed: int, size: int = 32) -> DataSet:
     """Take the classes of `wnids.txt`; the official validation images are the test."""
-    found = archives.members(find("tiny_imagenet"), lambda name: "/test/" not in name)
-    files = {PurePosixPath(name).name: content for name, content in found}
+    files = archives.files(find("tiny_imagenet"), r"^[^/]+/[^/]+\.txt|/(train|val)/")
     lists = ("wnids.txt", "words.txt", "val_annotations.txt")
     wnids, words, annotations = (files[name].decode().splitlines() for name in lists)
     of_val = dict(line.split("\t")[:2] for line in annotations)
@@ -165,11 +163,8 @@ def _decoded(content: bytes, size: int) -> np.ndarray:
 
 def _cifar(name: str, key: str, *, seed: int) -> DataSet:
     """Read the pickled batches that are there: torchvision's reader refuses parts of a set."""
-    batches = re.compile(r"/(data_batch_\d|test_batch|train|test|(batches\.)?meta)$")
-    found = {
-        PurePosixPath(each).name: archives.unpickle(content)
-        for each, content in archives.members(find(name), lambda each: bool(batches.search(each)))
-    }
+    files = archives.files(find(name), r"/(data_batch_\d|test_batch|train|test|(batches\.)?meta)$")
+    found = {file: archives.unpickle(content) for file, content in files.items()}
     halves = []
     for begins in (("data_batch", "train"), "test"):
         own = [found[file] for file in sorted(found) if file.startswith(begins)]
@@ -204,10 +199,10 @@ def _svhn(*, seed: int) -> DataSet:
 def _zhang(name: str, *, seed: int, **options: Any) -> DataSet:
     """Read the form of Zhang et al. 2015: class from 1, title, text."""
     form: dict[str, Any] = {"names": ["label", "title", "text"], "keep_default_na": False}
-    *halves, classes = archives.contents(find(name), "train.csv", "test.csv", "classes.txt")
-    tables = (pd.read_csv(io.BytesIO(content), **form) for content in halves)
+    files = archives.files(find(name), r"/(train|test)\.csv$|/classes\.txt$")
+    tables = (pd.read_csv(io.BytesIO(files[f"{half}.csv"]), **form) for half in ("train", "test"))
     rows = (t.assign(text=t["title"] + " " + t["text"], label=t["label"] - 1) for t in tables)
-    return _texts(name, classes.decode().split(), seed, *rows, **options)
+    return _texts(name, files["classes.txt"].decode().split(), seed, *rows, **options)
 
 
 def _imdb(*, seed: int, max_len: int = 256, **options: Any) -> DataSet:
@@ -221,8 +216,7 @@ def _imdb(*, seed: int, max_len: int = 256, **options: Any) -> DataSet:
         table = pd.read_csv(path, names=["text", "label"], header=0, keep_default_na=False)
         first = table.index < len(table) // 2
     else:
-        wanted = re.compile(r"(train|test)/(neg|pos)/[^/]+$")
-        found = archives.members(path, lambda name: bool(wanted.search(name)))
+        found = archives.members(path, r"(train|test)/(neg|pos)/[^/]+$")
         rows = sorted((*PurePosixPath(name).parts[-3:], own.decode()) for name, own in found)
         table = pd.DataFrame(rows, columns=["half", "label", "file", "text"])
         first = (table["half"] == "train").to_numpy()
@@ -238,8 +232,8 @@ def _sst2(*, seed: int, **options: Any) -> DataSet:
 def sst2_sentences() -> list[pd.DataFrame]:
     """Return SST-2's training and dev part as they are: text, and label (0: negative)."""
     form: dict[str, Any] = {"sep": "\t", "quoting": 3, "keep_default_na": False}
-    read = archives.contents(find("sst2"), "train.tsv", "dev.tsv")
-    tables = (pd.read_csv(io.BytesIO(each), **form) for each in read)
+    files = archives.files(find("sst2"), r"/(train|dev)\.tsv$")
+    tables = (pd.read_csv(io.BytesIO(files[f"{half}.tsv"]), **form) for half in ("train", "dev"))
     return [each.rename(columns={"sentence": "text"}) for each in tables]
 
 

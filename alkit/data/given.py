@@ -199,8 +199,6 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
     """
     if hasattr(samples, "batches"):
         return samples
-    if isinstance(samples, IterableDataset):
-        raise TypeError(f"data is {given(samples)}, without batches: give DataLoader(data, size)")
     if isinstance(samples, Dataset):
         return Mapped(samples)
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):

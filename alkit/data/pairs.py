@@ -2,13 +2,11 @@
 
 import warnings
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from alkit.base import tree
 from alkit.base.arguments import given
@@ -39,11 +37,14 @@ def as_inputs(x: Any) -> Any:
     Raises:
         TypeError: there is no number in them.
     """
-    x = dict(x) if isinstance(x, Mapping) else x
-    inner = x if isinstance(x, tuple | list) else ()
-    if isinstance(x, dict) or any(isinstance(own, NESTED) for own in inner):
-        return tree_map_only(np.ndarray, partial(_numbers, what="inputs"), x)
-    return x if isinstance(x, Tensor) else _numbers(x, "inputs")
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, Mapping):
+        return {name: as_inputs(own) if isinstance(own, NESTED) else own for name, own in x.items()}
+    if isinstance(x, tuple | list) and any(isinstance(own, NESTED) for own in x):
+        made = (as_inputs(own) if isinstance(own, NESTED) else own for own in x)
+        return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
+    return _numbers(x, "inputs")
 
 
 def as_targets(y: Any) -> Any:
