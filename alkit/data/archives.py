@@ -50,19 +50,11 @@ def bounded(file: IO[bytes] | io.BufferedIOBase, name: str) -> bytes:
     return content
 
 
-def unpickle(content: bytes) -> Any:
-    """Return what a pickle of Python 2 holds: numbers, bytes, lists, dictionaries, numpy arrays.
-
-    Raises:
-        UnpicklingError: it asks for anything else, which does not run.
-    """
-    return _Arrays(io.BytesIO(content), encoding="bytes").load()
-
-
-class _Arrays(pickle.Unpickler):
-    """Refuse every function that a pickle names, but those that make arrays."""
+class Arrays(pickle.Unpickler):
+    """Read a pickle of numbers, bytes, containers and numpy arrays: other functions don't run."""
 
     def find_class(self, module: str, name: str) -> Any:
+        """Return what makes an array; anything else that is asked for is an UnpicklingError."""
         if (module, name) not in ARRAYS:
             raise pickle.UnpicklingError(f"{module}.{name} is refused: only arrays are read")
         return super().find_class(module, name)

@@ -134,6 +134,8 @@ def _digits(*, seed: int, size: int = 8) -> DataSet:
 
 def _tiny_imagenet(*, seed: int, size: int = 32) -> DataSet:
     """Take the classes of `wnids.txt`; the official validation images are the test."""
+    from PIL import Image
+
     files = archives.files(find("tiny_imagenet"), r"^[^/]+/[^/]+\.txt|/(train|val)/")
     lists = ("wnids.txt", "words.txt", "val_annotations.txt")
     wnids, words, annotations = (files[name].decode().splitlines() for name in lists)
@@ -147,24 +149,20 @@ def _tiny_imagenet(*, seed: int, size: int = 32) -> DataSet:
     for half in (label.keys() - of_val.keys(), label.keys() & of_val.keys()):
         rows = sorted(half, key=lambda file: (label[file], file))
         shown = tqdm(rows, desc="tiny ImageNet", unit="image", leave=False)
-        x = np.stack([_decoded(files[file], size) for file in shown])
+        images = (Image.open(io.BytesIO(files[file])).convert("RGB") for file in shown)
+        # as torchvision's Resize of the publication makes them
+        small = (image.resize((size, size), Image.Resampling.BILINEAR) for image in images)
+        x = np.stack([np.asarray(image).transpose(2, 0, 1) for image in small])
         arrays.append((x, [label[file] for file in rows]))
     named = dict(line.split("\t", 1) for line in words)
     return _images("tiny_imagenet", arrays, [named[each].split(",")[0] for each in wnids], seed)
 
 
-def _decoded(content: bytes, size: int) -> np.ndarray:
-    """Return bytes (3, size, size), as torchvision's Resize of the publication makes them."""
-    from PIL import Image
-
-    image = Image.open(io.BytesIO(content)).convert("RGB")
-    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR)).transpose(2, 0, 1)
-
-
 def _cifar(name: str, key: str, *, seed: int) -> DataSet:
     """Read the pickled batches that are there: torchvision's reader refuses parts of a set."""
     files = archives.files(find(name), r"/(data_batch_\d|test_batch|train|test|(batches\.)?meta)$")
-    found = {file: archives.unpickle(content) for file, content in files.items()}
+    unpickler = partial(archives.Arrays, encoding="bytes")  # of Python 2
+    found = {name: unpickler(io.BytesIO(content)).load() for name, content in files.items()}
     halves = []
     for begins in (("data_batch", "train"), "test"):
         own = [found[file] for file in sorted(found) if file.startswith(begins)]

@@ -4,8 +4,8 @@
     Mapped     a map-style Dataset
     Loader     batches of its own, in its own order
 
-x and y are handed on as they were given: class numbers stay class numbers, whole numbers are no
-texts. What is no tensor becomes one; labels that are words become numbers, and the words are kept.
+x and y are handed on as they were given. What is no tensor becomes one; labels that are words
+become numbers, and the words are kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,13 +67,8 @@ class Mapped:
 class Loader:
     """An iterable of batches (x, y): its own batches, in its own order.
 
-    It is iterated once an epoch, and once for each look at it. A shuffle without a generator of its
-    own is a function of (seed, epoch); samplers are told the epoch.
-
-    Attributes:
-        batch_size: its own, where it says one, or a list's first batch's.
-        drops: a last, smaller batch.
-        parts: the loader and its samplers.
+    A shuffle without a generator of its own is a function of (seed, epoch); samplers are told the
+    epoch. `drops` says whether a last, smaller batch is left out.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
@@ -102,10 +97,7 @@ def generators_of(source: Any) -> list[torch.Generator]:
 
 
 def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:
-    """Yield batches of what may draw from torch's generator, as a function of a seed.
-
-    The generator that everybody shares is given back between two batches.
-    """
+    """Yield batches of what may draw from torch's generator, as a function of a seed."""
     state = torch.Generator().manual_seed(seed).get_state()
     batches = (batch for whole in [source] for batch in whole)  # opened when it is first asked
     for number in count():
@@ -123,8 +115,7 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     """Return all samples (x, y) in memory, for methods that pick or deal them by number.
 
     Raises:
-        ValueError: samples that differ when they are read twice, which memory would freeze, or a
-            sampler that chooses among them.
+        ValueError: samples that differ when they are read twice, or a sampler that chooses.
     """
     if isinstance(source, Part):
         if source.augment != "none":

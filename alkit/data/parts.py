@@ -82,12 +82,10 @@ class Part(Pairs):
             right with 0.
         y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
-        augment: how images of shuffled batches are changed: "weak" (crop after padding by 4,
-            horizontal flip), "strong" (weak, colour jitter, grey), "edge" (weak, the border
-            repeated instead of zeros); a function of (seed, epoch, number of the batch).
+        augment: how images of shuffled batches are changed: "weak" (cropped and flipped), "edge"
+            (its border repeated), "strong" (colours, too); a function of (seed, epoch, batch).
     Raises:
-        ValueError: as `Pairs`; a label out of range, bytes without mean and std, or an `augment`
-            that such samples cannot have.
+        ValueError: as `Pairs`; a label out of range, bytes without mean and std, another `augment`.
     """
 
     num_classes: int
@@ -156,7 +154,6 @@ class DataSet(Brief):
     Attributes:
         train, validation, test: `Part`s, or what else has batches; None where there is none.
         num_classes: 0 where nobody says it.
-        vocabulary: of texts.
     """
 
     name: str

@@ -29,13 +29,12 @@ _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 
 def clean(text: str, *, drop: frozenset[str] = frozenset()) -> list[str]:
-    """Split a text into lower-case words without mark-up and ASCII punctuation.
+    """Split a text into lower-case words without mark-up, ASCII punctuation and those of `drop`.
 
-    Tags go first, then each punctuation mark becomes a blank ("u.s." -> "u", "s"), where the AL
-    publication deletes both ("us", "endnext" of "end.<br>next"). The words of `drop` go last.
+    Each mark becomes a blank ("u.s." -> "u", "s"), where the AL publication deletes it ("us").
     """
     words = _TAG.sub(" ", text.lower()).translate(_BLANKS).split()
-    return [word for word in words if word not in drop] if drop else words
+    return [word for word in words if word not in drop]
 
 
 @cache
