@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields, replace
+from dataclasses import Field, fields
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any, ClassVar
@@ -59,13 +59,13 @@ def check_whole(**numbers: Any) -> None:
 
 
 def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """Return settings (a dataclass, or an instance of one) with these changes.
+    """Return an instance of settings, a dataclass, with these values.
 
     Raises:
         TypeError: a name that there is not; lists those that there are.
     """
     check_settings(changes, [field.name for field in fields(settings) if field.init])
-    return settings(**changes) if isinstance(settings, type) else replace(settings, **changes)
+    return settings(**changes)
 
 
 # of `alkit.fit`, as which a setting may be meant

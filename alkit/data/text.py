@@ -124,16 +124,16 @@ def load_vectors(
             " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"
         )
     form: dict[str, Any] = {"sep": " ", "header": None, "quoting": 3, "na_filter": False}
-    form |= {"dtype": {0: str}, "encoding_errors": "replace"}
+    form |= {"index_col": 0, "dtype": {0: str}, "encoding_errors": "replace"}
     with path.open("rb") as lines:
         table = pd.read_csv(lines, **form)
-    numbers = table.drop(columns=0).to_numpy(dtype=np.float64)
+    numbers = table.to_numpy(dtype=np.float64)
     if not np.isfinite(numbers).all():
         raise ValueError(f"{path} holds rows that are not a word and {numbers.shape[1]} numbers")
     vectors_VE = torch.empty(len(vocabulary), numbers.shape[1])
     generator = generator_for("vectors", int(seed))
     vectors_VE.normal_(numbers.mean(), numbers.std(), generator=generator)
-    places = {word: place for place, word in enumerate(table[0])}
+    places = {word: place for place, word in enumerate(table.index)}
     found = [row for row, word in enumerate(vocabulary.words) if row and word in places]
     own = numbers[[places[vocabulary.words[row]] for row in found]]
     vectors_VE[found] = torch.from_numpy(own).float()
