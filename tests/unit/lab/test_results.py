@@ -140,7 +140,8 @@ def test_a_failed_save_or_merge_leaves_what_was_there(monkeypatch):
 
 
 def test_every_kind_of_value_comes_back_as_it_was():
-    run = results.Run("x", parameters={"a": [1, "1"], "b": "ä", "c": 1e-5, "d": None})
+    run = results.Run("x")
+    run.parameters = {"a": [1, "1"], "b": "ä", "c": 1e-5, "d": None}
     numbers = [1, 1.0, -0.0, 0.1 + 0.2, 1e-300, 10**20, True, False]
     for at, value in enumerate([*numbers, *LABELS, [], [1, [2.0, "x"]]]):
         run.record(f"m{at}", value, extra={"line": at})
