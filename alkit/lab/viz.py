@@ -123,15 +123,13 @@ def png(fig: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def save(fig: Figure, name: str) -> list[Path]:
+def save(fig: Figure, name: str) -> None:
     """Write `name`.png and `name`.svg into the run's folder; the same figure gives the same bytes.
 
     `alkit run --record` copies them to `figures/`.
     """
     folder = Path(os.environ.get(FOLDER) or paths.runs_dir() / name)
     folder.mkdir(parents=True, exist_ok=True)
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     # neither a date nor matplotlib's version: they would change every file without need
-    fig.savefig(png, dpi=SAVED_DPI, metadata={"Software": None})
-    fig.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    fig.savefig(folder / f"{name}.png", dpi=SAVED_DPI, metadata={"Software": None})
+    fig.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
