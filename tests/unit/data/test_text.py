@@ -222,9 +222,8 @@ def folders(tmp_path, monkeypatch):
 
 
 def test_vectors_are_read_from_a_member_of_a_zip(folders):
-    tmp_path = folders
-    path = write_vectors(tmp_path / "v.txt", VECTORS)
-    zipped(tmp_path / "glove" / "v.zip", {"a.txt": "cat 1", "v.txt": path.read_text()})
+    path = write_vectors(folders / "v.txt", VECTORS)
+    zipped(folders / "glove" / "v.zip", {"a.txt": "cat 1", "v.txt": path.read_text()})
     vocabulary = Vocabulary(CORPUS)
     got_VE, hits = load_vectors("v", vocabulary)
     expected_VE, expected_hits = load_vectors(path, vocabulary)
@@ -232,7 +231,7 @@ def test_vectors_are_read_from_a_member_of_a_zip(folders):
     assert hits == expected_hits
     with pytest.raises(FileNotFoundError):
         load_vectors("w", vocabulary)
-    zipped(tmp_path / "glove" / "w.zip", {"w.txt": "a 1 2\nb 1\n"})
+    zipped(folders / "glove" / "w.zip", {"w.txt": "a 1 2\nb 1\n"})
     with pytest.raises(ValueError, match=r"w.zip/w.txt holds|could not convert"):
         load_vectors("w", vocabulary)
 
