@@ -295,7 +295,7 @@ def label_rows(
         if not (width := num_classes or next(filter(None, shown), 0)):
             said = "g does not show how many classes there are: give alkit.one_hot(y, num_classes)"
             raise ValueError(f"y holds class numbers, and {said}")
-        y = one_hot(y, width)
+        y = one_hot(y.long(), width)
     if parts and isinstance(y, Tensor) and y.is_floating_point():
         y = y.to(dtype_of(parts[0], y.dtype))
     return y

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields, replace
+from dataclasses import Field, fields
 from difflib import get_close_matches
 from numbers import Real
 from typing import Any, ClassVar
@@ -39,43 +39,33 @@ def as_plain(value: Any) -> Any:
 
 
 def check_real(name: str, value: Any, *, zero: bool = False) -> None:
-    """Refuse what is no finite number above 0, or from 0 up; None stands for a default.
-
-    Raises:
-        TypeError, ValueError: says what it is.
-    """
+    """Refuse what is no finite number above 0, or from 0 up; None stands for a default."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} is {given(value)}: it must be a number")
-    if not (0 <= float(value) < math.inf) or (value == 0 and not zero):
+    if not 0 <= float(value) < math.inf or (value == 0 and not zero):
         least = "not negative" if zero else "positive"
         raise ValueError(f"{name} is {value}: it must be finite and {least}")
 
 
 def check_whole(**numbers: Any) -> None:
-    """Refuse what is no whole number from 1 up; None stands for a default.
-
-    Raises:
-        TypeError, ValueError: names the first such.
-    """
+    """Refuse what is no whole number from 1 up; None stands for a default."""
     for name, value in numbers.items():
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int):
+        if type(value) not in (int, type(None)):
             raise TypeError(f"{name} is {given(value)}: it must be a whole number")
-        if value < 1:
+        if value is not None and value < 1:
             raise ValueError(f"{name} is {value}: it must be at least 1")
 
 
 def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """Return settings (a dataclass, or an instance of one) with these changes.
+    """Return an instance of settings, a dataclass, with these values.
 
     Raises:
         TypeError: a name that there is not; lists those that there are.
     """
     check_settings(changes, [field.name for field in fields(settings) if field.init])
-    return settings(**changes) if isinstance(settings, type) else replace(settings, **changes)
+    return settings(**changes)
 
 
 # of `alkit.fit`, as which a setting may be meant
@@ -84,11 +74,7 @@ ARGUMENTS = """train validation test method loss optimizer lr scheduler epochs b
 
 
 def check_settings(names: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse settings that nothing reads.
-
-    Raises:
-        TypeError: names them, what they may have been meant to be, and what there is.
-    """
+    """Refuse settings that nothing reads; say what they may have been meant to be."""
     if unknown := [name for name in names if name not in known]:
         said = f"unknown settings {', '.join(unknown)}{meant(unknown[0], [*known, *ARGUMENTS])}"
         raise TypeError(f"{said}: there are {', '.join(known)}")

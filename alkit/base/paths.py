@@ -10,21 +10,11 @@ def root() -> Path:
     return checkout if (checkout / "notebooks").is_dir() else Path.cwd()
 
 
-def data_dir() -> Path:
-    """Return the writable folder for unpacked and prepared data: `data/` of the checkout."""
-    return root() / "data"
-
-
 def shared_data_dir() -> Path:
     """Return the folder that holds the data sets: `ALKIT_DATA`, possibly read-only, or `data/`."""
-    return Path(os.environ.get("ALKIT_DATA") or data_dir()).expanduser()
+    return Path(os.environ.get("ALKIT_DATA") or root() / "data").expanduser()
 
 
 def runs_dir() -> Path:
     """Return the ignored folder of runs, with a folder for each: `runs/`."""
     return root() / "runs"
-
-
-def records_dir() -> Path:
-    """Return the folder of the committed tables of results: `notebooks/results/`."""
-    return root() / "notebooks" / "results"

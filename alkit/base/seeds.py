@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+_LENT = threading.RLock()  # torch's generator, to one thread at a time
+
 
 def seed_for(*key: int | str) -> int:
     """Hash a key such as (seed, stage, batch, micro) to 63 bits; near keys give unrelated seeds."""
@@ -20,21 +22,10 @@ def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.
     return torch.Generator(device).manual_seed(seed_for(*key))
 
 
-_LENT = threading.RLock()  # torch's generator, to one thread at a time
-
-
 @contextmanager
 def drawing_from(state: Tensor) -> Iterator[None]:
-    """Let torch's generator go on from a state, which is kept, and have its own back.
-
-    Args:
-        state: of `torch.Generator.get_state`; changed in place.
-    """
-    with _LENT:
-        before = torch.get_rng_state()
+    """Draw from a state of a generator, which moves on; torch's own generator stays where it is."""
+    with _LENT, torch.random.fork_rng(devices=()):
         torch.set_rng_state(state)
-        try:
-            yield
-        finally:
-            state.copy_(torch.get_rng_state())
-            torch.set_rng_state(before)
+        yield
+        state.copy_(torch.get_rng_state())

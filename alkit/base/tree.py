@@ -74,10 +74,7 @@ def joined(trees: Sequence[Any]) -> Any:
 
 
 def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
-    """Yield `micro` parts of a batch, as equal as can be; a ValueError if it has fewer samples.
-
-    A tensor whose first dimension is not the batch's belongs to all samples: each part has it.
-    """
+    """Yield `micro` parts of a batch, as equal as can be, see `rows`."""
     size = batch_size(tree)
     if size < micro:
         raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
@@ -87,7 +84,10 @@ def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
 
 
 def rows(tree: Any, at: slice) -> Any:
-    """Return some samples of a batch: these rows of every tensor with as many as the batch has."""
+    """Return some samples of a batch: these rows of every tensor with as many as the batch has.
+
+    Any other tensor belongs to all samples.
+    """
     size = batch_size(tree)
     return map_tensors(
         lambda tensor: tensor[at] if tensor.dim() and len(tensor) == size else tensor, tree
@@ -95,20 +95,16 @@ def rows(tree: Any, at: slice) -> Any:
 
 
 def near(one: Tensor, other: Tensor, relative: float | None = None) -> bool:
-    """Say whether two tensors differ by rounding alone, by the norm of their difference.
+    """Say whether two tensors differ by rounding, a share of their norm.
 
-    Single numbers near zero say nothing: an accelerator's convolutions round to 1 in 2,048.
-
-    Args:
-        relative: share of the norm; default 1e-3, on an accelerator and in narrow types 1e-2.
+    By default it is 1e-3, on an accelerator and in narrow types 1e-2.
     """
     if one.shape != other.shape:
         return False
     if relative is None:
         narrow = one.dtype in (torch.bfloat16, torch.float16)
         relative = 1e-2 if narrow or one.device.type != "cpu" else 1e-3
-    wide = torch.complex128 if one.is_complex() or other.is_complex() else torch.float64
-    one, other = (each.detach().cpu().to(wide) for each in (one, other))
+    one, other = (each.detach().cpu().to(torch.complex128) for each in (one, other))
     if not torch.equal(one.isfinite(), other.isfinite()):
         return False
     one, other = (each.where(each.isfinite(), 0) for each in (one, other))

@@ -10,22 +10,8 @@ from torch.nn.functional import pad
 
 from alkit.base.seeds import drawing_from
 
-KINDS = ("none", "weak", "strong", "edge")
+KINDS = ("none", "weak", "edge", "strong")  # of images; the last one of uint8 RGB alone
 PADDING = 4
-
-
-def check(kind: str, x: Tensor) -> None:
-    """Refuse a kind of augmentation that samples like `x` cannot have.
-
-    Raises:
-        ValueError: no such kind; no images (N, C, H, W); "strong" for other than uint8 RGB.
-    """
-    if kind not in KINDS:
-        raise ValueError(f"augment is {kind!r}: give {', '.join(KINDS)}")
-    if kind != "none" and x.dim() != 4:
-        raise ValueError(f"augment={kind!r} needs images (N, C, H, W), got {tuple(x.shape)}")
-    if kind == "strong" and (x.dtype != torch.uint8 or x.shape[1] != 3):
-        raise ValueError("augment='strong' needs uint8 images of 3 channels: it changes colours")
 
 
 def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator, kind: str = "weak") -> Tensor:

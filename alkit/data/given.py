@@ -4,8 +4,8 @@
     Mapped     a map-style Dataset
     Loader     batches of its own, in its own order
 
-x and y are handed on as they were given: class numbers stay class numbers, whole numbers are no
-texts. What is no tensor becomes one; labels that are words become numbers, and the words are kept.
+x and y are handed on as they were given. What is no tensor becomes one; labels that are words
+become numbers, and the words are kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -67,23 +67,18 @@ class Mapped:
 class Loader:
     """An iterable of batches (x, y): its own batches, in its own order.
 
-    It is iterated once an epoch, and once for each look at it. A shuffle without a generator of its
-    own is a function of (seed, epoch); samplers are told the epoch.
-
-    Attributes:
-        batch_size: its own, where it says one, or a list's first batch's.
-        drops: a last, smaller batch.
-        parts: the loader and its samplers.
+    A shuffle without a generator of its own is a function of (seed, epoch); samplers are told the
+    epoch. `drops` says whether a last, smaller batch is left out.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self.loader, batches = loader, getattr(loader, "batch_sampler", None)
         self.parts = loader, batches, getattr(batches, "sampler", None)
-        sizes = [getattr(each, "batch_size", None) for each in self.parts[:2]]
+        own = loader if batches is None else batches
+        self.batch_size: int | None = getattr(own, "batch_size", None)
         if isinstance(loader, list | tuple) and loader:
-            sizes.append(tree.batch_size(as_pair(loader[0], 0)[0]) or None)
-        self.batch_size: int | None = next((each for each in sizes if each is not None), None)
-        self.drops = any(getattr(each, "drop_last", False) for each in self.parts[:2])
+            self.batch_size = tree.batch_size(as_pair(loader[0], 0)[0]) or None
+        self.drops: bool = getattr(own, "drop_last", False)
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, **order: Any
@@ -102,13 +97,9 @@ def generators_of(source: Any) -> list[torch.Generator]:
 
 
 def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:
-    """Yield batches of what may draw from torch's generator, as a function of a seed.
-
-    The generator that everybody shares is given back between two batches.
-    """
+    """Yield batches of what may draw from torch's generator, as a function of a seed."""
     state = torch.Generator().manual_seed(seed).get_state()
-    with drawing_from(state):
-        batches = iter(source)
+    batches = (batch for whole in [source] for batch in whole)  # opened when it is first asked
     for number in count():
         with drawing_from(state):
             batch = next(batches, END)
@@ -124,8 +115,7 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     """Return all samples (x, y) in memory, for methods that pick or deal them by number.
 
     Raises:
-        ValueError: samples that differ when they are read twice, which memory would freeze, or a
-            sampler that chooses among them.
+        ValueError: samples that differ when they are read twice, or a sampler that chooses.
     """
     if isinstance(source, Part):
         if source.augment != "none":
@@ -135,8 +125,18 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
         return source.x, source.y
     loader = source.loader if isinstance(source, Loader) else None
     if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
-        _check_sampler(loader)
-        source = Mapped(loader.dataset, loader.collate_fn)
+        samples: Any = loader.dataset
+        own: Any = loader.batch_sampler
+        sampler: Any = getattr(own, "sampler", loader.sampler)
+        whole = type(sampler) in (SequentialSampler, RandomSampler)
+        whole &= len(sampler) == len(samples) and not getattr(sampler, "replacement", False)
+        if not whole or type(own) is not BatchSampler:
+            raise ValueError(
+                f"the loader's {type(own if whole else sampler).__name__} chooses samples or"
+                " batches, and this method takes all samples, in batches of its own: give a loader"
+                " without it, or another method"
+            )
+        source = Mapped(samples, loader.collate_fn)
     once, twice = (next(iter(source.batches(8, shuffle=False, seed=at))) for at in (0, 1))
     if not all(map(torch.equal, tree.tensors(once), tree.tensors(twice))):
         raise ValueError(
@@ -145,22 +145,6 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
         )
     size = len(source.samples) if isinstance(source, Mapped) else 1  # type: ignore[arg-type]
     return tree.joined(list(source.batches(size, shuffle=False)))
-
-
-def _check_sampler(loader: DataLoader[Any]) -> None:
-    batches: Any = loader.batch_sampler
-    sampler = getattr(batches, "sampler", loader.sampler)
-    whole = isinstance(sampler, SequentialSampler) or (
-        isinstance(sampler, RandomSampler)
-        and not sampler.replacement
-        and sampler.num_samples == len(sampler.data_source)
-    )
-    if not whole or type(batches) not in (BatchSampler, type(None)):
-        raise ValueError(
-            f"the loader's {type(batches if whole else sampler).__name__} chooses samples or"
-            " batches, and this method takes all samples, in batches of its own: give a loader"
-            " without it, or another method"
-        )
 
 
 def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
@@ -206,8 +190,6 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
     """
     if hasattr(samples, "batches"):
         return samples
-    if isinstance(samples, IterableDataset):
-        raise TypeError(f"data is {given(samples)}, without batches: give DataLoader(data, size)")
     if isinstance(samples, Dataset):
         return Mapped(samples)
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):

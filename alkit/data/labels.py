@@ -1,7 +1,6 @@
 """Labels of classes: words, numbers, one-hot rows, or soft rows of shares."""
 
 from collections.abc import Iterable
-from numbers import Real
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ Words = dict[Any, int]  # classes that are words, with their numbers
 
 
 def numbered(labels: Iterable[Any], words: Words) -> Tensor:
-    """Return the class numbers (N,) of words; numbers, also as text, are in their own order.
+    """Return the class numbers (N,) of words, in the order of the words.
 
     Args:
         words: filled if it is empty.
@@ -21,32 +20,15 @@ def numbered(labels: Iterable[Any], words: Words) -> Tensor:
     """
     labels = list(labels)
     if not words:
-        words |= {word: at for at, word in enumerate(_in_order(set(labels)))}
+        words |= {word: at for at, word in enumerate(sorted(set(labels)))}
     if unknown := [word for word in labels if word not in words]:
         raise ValueError(f"labels {unknown[:5]} are not in the training part's {[*words][:10]}")
     return torch.tensor([words[word] for word in labels])
 
 
-def _in_order(found: set[Any]) -> list[Any]:
-    if all(isinstance(each, Real) for each in found):
-        return sorted(found)
-    if all(isinstance(each, str) and each.isdecimal() for each in found):
-        return sorted(found, key=lambda each: (int(each), each))
-    return sorted(found, key=str)
-
-
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
-    """Return class numbers (B,) as float rows (B, C).
-
-    Raises:
-        ValueError: labels that are no class numbers.
-        RuntimeError: a label that is not in 0 .. C - 1.
-    """
-    if not are_numbers(labels):
-        raise ValueError(
-            f"labels must be integers of shape (B,), got {labels.dtype} of {tuple(labels.shape)}"
-        )
-    return F.one_hot(labels.long(), num_classes).float()
+    """Return class numbers (B,), int64 from 0 to C - 1, as float rows (B, C)."""
+    return F.one_hot(labels, num_classes).float()
 
 
 def check_shares(y: Tensor) -> None:

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ from torch import Tensor
 from alkit.base import tree
 from alkit.base.arguments import given
 
+NESTED = (Tensor, Mapping, tuple, np.ndarray)
+
 
 def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
     """Return a batch as (x, y): a pair, or a dictionary with "labels", which are y.
@@ -19,17 +20,15 @@ def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
     Raises:
         TypeError: it is something else; says how to make a pair of that.
     """
-    pair, said = batch, given(batch)
     if isinstance(batch, Mapping) and "labels" in batch:
-        pair = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
-    if isinstance(pair, tuple | list) and len(pair) == 2:
-        with suppress(TypeError):
-            return as_inputs(pair[0]), as_targets(pair[1])
-        said = ", ".join(map(given, pair))
-    raise TypeError(
-        f"batch {number} must be a pair (x, y) of tensors, got {said}: several inputs are a tuple"
-        ' in it, ((ids, mask), y), and a dict has its targets as "labels"'
-    )
+        batch = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        said = f"batch {number} must be a pair (x, y) of tensors, got {given(batch)}"
+        raise TypeError(
+            f"{said}: several inputs are a tuple in it, ((ids, mask), y), and a dict has its"
+            ' targets as "labels"'
+        )
+    return as_inputs(batch[0]), as_targets(batch[1])
 
 
 def as_inputs(x: Any) -> Any:
@@ -41,15 +40,11 @@ def as_inputs(x: Any) -> Any:
     if isinstance(x, Tensor):
         return x
     if isinstance(x, Mapping):
-        return {name: as_inputs(own) if _is_nested(own) else own for name, own in x.items()}
-    if isinstance(x, tuple | list) and any(map(_is_nested, x)):
-        made = (as_inputs(own) if _is_nested(own) else own for own in x)
+        return {name: as_inputs(own) if isinstance(own, NESTED) else own for name, own in x.items()}
+    if isinstance(x, tuple | list) and any(isinstance(own, NESTED) for own in x):
+        made = (as_inputs(own) if isinstance(own, NESTED) else own for own in x)
         return type(x)(*made) if hasattr(x, "_fields") else type(x)(made)
     return _numbers(x, "inputs")
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, Tensor | Mapping | tuple | np.ndarray)
 
 
 def as_targets(y: Any) -> Any:

@@ -4,9 +4,8 @@ Shapes: N samples, B samples of a batch, T tokens, K classes, C, H, W image.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import pandas as pd
@@ -51,26 +50,23 @@ class Pairs(Brief):
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
-    ) -> "Batches":
+    ) -> Iterator[tuple[Any, Tensor]]:
         """Return the mini-batches of one epoch; their order depends only on (seed, epoch).
 
         Raises:
             ValueError: `batch_size` below 1.
         """
         check_whole(batch_size=batch_size)
-        key, rows = (int(seed), int(epoch)), torch.arange(len(self))
-        if shuffle:
-            rows = self._order(generator_for("shuffle", *key))
-        return Batches(rows.split(batch_size), partial(self._batch, key if shuffle else None))
+        key = (int(seed), int(epoch)) if shuffle else ()
+        rows = self._order(generator_for("shuffle", *key)) if key else torch.arange(len(self))
+        return (self._batch(key, at, own) for at, own in enumerate(rows.split(batch_size)))
 
     def _order(self, generator: torch.Generator) -> Tensor:
         """Return the order of a DataLoader with this generator, which seeds its workers first."""
         torch.empty((), dtype=torch.int64).random_(generator=generator)
         return torch.randperm(len(self), generator=generator)
 
-    def _batch(
-        self, key: tuple[int, int] | None, number: int, rows_B: Tensor
-    ) -> tuple[Any, Tensor]:
+    def _batch(self, key: tuple[int, ...], number: int, rows_B: Tensor) -> tuple[Any, Tensor]:
         return tree.map_tensors(lambda tensor: tensor[rows_B], self.x), self.y[rows_B]
 
 
@@ -86,12 +82,10 @@ class Part(Pairs):
             right with 0.
         y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
-        augment: how images of shuffled batches are changed: "weak" (crop after padding by 4,
-            horizontal flip), "strong" (weak, colour jitter, grey), "edge" (weak, the border
-            repeated instead of zeros); a function of (seed, epoch, number of the batch).
+        augment: how images of shuffled batches are changed: "weak" (cropped and flipped), "edge"
+            (its border repeated), "strong" (colours, too); a function of (seed, epoch, batch).
     Raises:
-        ValueError: as `Pairs`; a label out of range, bytes without mean and std, or an `augment`
-            that such samples cannot have.
+        ValueError: as `Pairs`; a label out of range, bytes without mean and std, another `augment`.
     """
 
     num_classes: int
@@ -108,7 +102,11 @@ class Part(Pairs):
             raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
             raise ValueError(f"x is {given(self.x)}: give mean and std of each channel")
-        augmentation.check(self.augment, self.x)
+        coloured = self.is_bytes and self.x.shape[1] == 3
+        kinds = augmentation.KINDS[: 4 if coloured else 3 if self.x.dim() == 4 else 1]
+        if self.augment not in kinds:
+            said = f"augment is {self.augment!r} and x {given(self.x)}"
+            raise ValueError(f"{said}: give {', '.join(kinds)}")
 
     @property
     def is_text(self) -> bool:
@@ -133,16 +131,14 @@ class Part(Pairs):
     def _order(self, generator: torch.Generator) -> Tensor:
         return torch.randperm(len(self), generator=generator)
 
-    def _batch(
-        self, key: tuple[int, int] | None, number: int, rows_B: Tensor
-    ) -> tuple[Any, Tensor]:
+    def _batch(self, key: tuple[int, ...], number: int, rows_B: Tensor) -> tuple[Any, Tensor]:
         """Make a batch, augmented as the key of its epoch says."""
         x, y_B = self.x[rows_B], self.y[rows_B]
         if self.is_text:
             mask_BT = x != Vocabulary.pad
             longest = int(mask_BT.sum(dim=1).max())
             return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
-        kind, drawn = self.augment if key else "none", generator_for("augment", *key or (), number)
+        kind, drawn = self.augment if key else "none", generator_for("augment", *key, number)
         if kind != "none":  # bytes move in a quarter of the time of floats
             x = augmentation.crop_and_flip(x, drawn, kind)
         if not self.is_bytes:
@@ -152,28 +148,12 @@ class Part(Pairs):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batches:
-    """Batches of samples in memory, made of a number and its `rows`, the same at each iteration."""
-
-    rows: Sequence[Tensor]
-    make: Callable[[int, Tensor], Any]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        return (self.make(number, rows) for number, rows in enumerate(self.rows))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class DataSet(Brief):
     """The parts of a data set, or of a run, and what its labels mean.
 
     Attributes:
         train, validation, test: `Part`s, or what else has batches; None where there is none.
         num_classes: 0 where nobody says it.
-        vocabulary: of texts.
-        note: what differs from the set as published.
     """
 
     name: str
@@ -183,7 +163,6 @@ class DataSet(Brief):
     num_classes: int = 0
     class_names: tuple[str, ...] = ()
     vocabulary: Vocabulary | None = None
-    note: str = ""
 
     def subset(self, *, seed: int = 0, **sizes: int | None) -> "DataSet":
         """Keep so many samples of train=, validation=, test=, as many of each class as it allows.
@@ -191,21 +170,16 @@ class DataSet(Brief):
         Raises:
             ValueError: a number below 1 or above what the part holds.
         """
-        parts, cut = dict[str, Any](), []
+        parts = dict[str, Any]()
         for name, size in sizes.items():
             if size is not None:
                 part = getattr(self, name)
                 parts[name] = part.take(balanced_rows(part.y, size, seed=seed))
-                cut.append(f"{size} of {len(part)} {name}")
-        return self._noted(f"subset: {', '.join(cut)}", **parts) if parts else self
+        return replace(self, **parts)
 
     def augmented(self, kind: str) -> "DataSet":
         """Return the set with training images that change by a kind of `Part.augment`."""
-        note = "" if kind == "none" else f"augmented: {kind}"
-        return self._noted(note, train=replace(self.train, augment=kind))
-
-    def _noted(self, note: str, **parts: Any) -> "DataSet":
-        return replace(self, note="; ".join(filter(None, (self.note, note))), **parts)
+        return replace(self, train=replace(self.train, augment=kind))
 
     def describe(self) -> str:
         """Return one line with the sizes."""
@@ -213,8 +187,7 @@ class DataSet(Brief):
         sample = "x".join(str(size) for size in self.train.x.shape[1:])
         kind = f"texts of up to {sample} tokens" if self.train.is_text else f"images {sample}"
         words = f"; vocabulary {len(self.vocabulary)}" if self.vocabulary else ""
-        note = f"; {self.note}" if self.note else ""
-        return f"{self.name}: {sizes}; {self.num_classes} classes; {kind}{words}{note}"
+        return f"{self.name}: {sizes}; {self.num_classes} classes; {kind}{words}"
 
     def fingerprint(self, *, whole: bool = False) -> str:
         """Name the data, the sizes, and a hash of the labels: another split is other data.

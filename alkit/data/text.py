@@ -10,13 +10,13 @@ import re
 import string
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -29,13 +29,12 @@ _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 
 def clean(text: str, *, drop: frozenset[str] = frozenset()) -> list[str]:
-    """Split a text into lower-case words without mark-up and ASCII punctuation.
+    """Split a text into lower-case words without mark-up, ASCII punctuation and those of `drop`.
 
-    Tags go first, then each punctuation mark becomes a blank ("u.s." -> "u", "s"), where the AL
-    publication deletes both ("us", "endnext" of "end.<br>next"). The words of `drop` go last.
+    Each mark becomes a blank ("u.s." -> "u", "s"), where the AL publication deletes it ("us").
     """
     words = _TAG.sub(" ", text.lower()).translate(_BLANKS).split()
-    return [word for word in words if word not in drop] if drop else words
+    return [word for word in words if word not in drop]
 
 
 @cache
@@ -90,17 +89,15 @@ def encode(texts: Iterable[str | Sequence[str]], vocabulary: Vocabulary, max_len
     Returns: int64 (N, T) with 1 <= T <= max_len; no row is padding only.
     """
     rows = [vocabulary.encode(_words(text)[:max_len]) for text in texts]
-    # all at once: a tensor a text takes a minute for half a million texts
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    padded_NT = np.full((len(rows), lengths.max()), vocabulary.pad, dtype=np.int64)
-    padded_NT[np.arange(lengths.max()) < lengths[:, None]] = np.fromiter(
-        chain.from_iterable(rows), dtype=np.int64, count=lengths.sum()
-    )
+    # one array: a tensor a text takes a minute for half a million texts
+    padded_NT = np.full((len(rows), max(map(len, rows))), vocabulary.pad)
+    for padded_T, row in zip(padded_NT, rows, strict=True):
+        padded_T[: len(row)] = row
     return torch.from_numpy(padded_NT)
 
 
 def load_vectors(
-    source: str | Path | zipfile.Path, vocabulary: Vocabulary, *, seed: int = 0
+    source: str | Path, vocabulary: Vocabulary, *, seed: int = 0
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors in GloVe's text form, aligned with the vocabulary.
 
@@ -113,45 +110,35 @@ def load_vectors(
     Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
     Raises:
         FileNotFoundError: they are nowhere; says how to get them.
-        ValueError: a row of another width, or a number that is not finite; names file and line.
+        ValueError: a row of another width, or a number that is not finite.
     """
-    path = vectors_path(source) if isinstance(source, str) else source
-    rows = {word.encode(): row for row, word in enumerate(vocabulary.words) if row}
-    found: dict[int, np.ndarray] = {}
-    moments, width = np.zeros(3), 0  # how many numbers, their sum, the sum of their squares
-    with path.open("rb") as lines:  # words stay bytes, so that any encoding passes
-        for number, line in enumerate(lines, start=1):
-            word, *values = line.rstrip().split(b" ")
-            vector, width = np.array(values, dtype=np.float64), width or len(values)
-            if not word or not 0 < len(vector) == width or not np.isfinite(vector).all():
-                raise ValueError(f"{path}, line {number}: not a word and {width} finite numbers")
-            moments += np.array([vector.size, vector.sum(), vector @ vector])
-            if word in rows:
-                found[rows[word]] = vector
-    if not width:
-        raise ValueError(f"{path} holds no vector")
-    mean, square = moments[1:] / moments[0]
-    vectors_VE = torch.empty(len(vocabulary), width)
+    folders = [paths.root() / "glove", paths.shared_data_dir() / "glove"]
+    zips = [each for folder in folders for each in sorted(folder.glob("*.zip"))]
+    files: list[Any] = [source] if isinstance(source, Path) else []
+    files += [folder / f"{source}.txt" for folder in folders]
+    files += [zipfile.Path(each, f"{source}.txt") for each in zips]
+    path = next((each for each in files if each.exists()), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"no word vectors {source} in {folders[0]} or {folders[1]}:"
+            " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"
+        )
+    form: dict[str, Any] = {"sep": " ", "header": None, "quoting": 3, "na_filter": False}
+    form |= {"index_col": 0, "dtype": {0: str}, "encoding_errors": "replace"}
+    with path.open("rb") as lines:
+        table = pd.read_csv(lines, **form)
+    numbers = table.to_numpy(dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{path} holds rows that are not a word and {numbers.shape[1]} numbers")
+    vectors_VE = torch.empty(len(vocabulary), numbers.shape[1])
     generator = generator_for("vectors", int(seed))
-    vectors_VE.normal_(mean, max(square - mean**2, 0.0) ** 0.5, generator=generator)
-    for row, own in found.items():
-        vectors_VE[row] = torch.from_numpy(own)
+    vectors_VE.normal_(numbers.mean(), numbers.std(), generator=generator)
+    places = {word: place for place, word in enumerate(table.index)}
+    found = [row for row, word in enumerate(vocabulary.words) if row and word in places]
+    own = numbers[[places[vocabulary.words[row]] for row in found]]
+    vectors_VE[found] = torch.from_numpy(own).float()
     vectors_VE[vocabulary.pad] = 0.0
     return vectors_VE, len(found)
-
-
-def vectors_path(name: str) -> Path | zipfile.Path:
-    """Return where vectors of this name lie, see `load_vectors`."""
-    folders, wanted = [paths.root() / "glove", paths.shared_data_dir() / "glove"], f"{name}.txt"
-    zips = (each for folder in folders for each in sorted(folder.glob("*.zip")))
-    inner = (zipfile.Path(each, wanted) for each in zips if zipfile.is_zipfile(each))
-    places: Iterator[Any] = chain((each / wanted for each in folders), inner)
-    if found := next((each for each in places if each.exists()), None):
-        return found
-    raise FileNotFoundError(
-        f"no word vectors {name!r} in {' or '.join(map(str, folders))}:"
-        " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"
-    )
 
 
 def _words(text: str | Sequence[str]) -> Sequence[str]:

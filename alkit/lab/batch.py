@@ -151,7 +151,6 @@ def environment(job: Job) -> dict[str, str]:
     """Return what the kernel's environment has beyond this process's."""
     found = [str(paths.root()), os.environ.get("PYTHONPATH", "")]  # this checkout's alkit
     added = {results.FOLDER: str(job.folder), "PYTHONPATH": os.pathsep.join(filter(None, found))}
-    added |= {"MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # Agg shows no figure
     added |= {"OMP_NUM_THREADS": str(job.threads)} if job.threads else {}
     if data := os.environ.get("ALKIT_DATA"):  # the kernel works in another folder
         added["ALKIT_DATA"] = str(Path(data).expanduser().absolute())

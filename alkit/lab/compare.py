@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-ENOUGH = 5  # seeds for a verdict, where not all of them agree
+ENOUGH = 5  # seeds for a verdict
 
 
 class Gap(NamedTuple):
@@ -21,7 +21,6 @@ class Gap(NamedTuple):
     Attributes:
         low, high: of the paired t over seeds.
         seeds: how many both methods have.
-        least, most: of the seeds' own differences.
         diverged: seeds in which one of both has no accuracy; what is left of the others would
             flatter it, so there is no interval then.
     """
@@ -30,18 +29,12 @@ class Gap(NamedTuple):
     low: float
     high: float
     seeds: int
-    least: float = math.nan
-    most: float = math.nan
     diverged: int = 0
 
     @property
     def decided(self) -> bool:
-        """Whether one method is ahead: no 0 in the interval, and 5 seeds or all of them agreeing.
-
-        One seed alone never decides.
-        """
-        agree = self.least > 0 or self.most < 0
-        return (self.low > 0 or self.high < 0) and (self.seeds >= ENOUGH or agree)
+        """Whether one method is ahead: no 0 in the interval of five seeds or more."""
+        return self.seeds >= ENOUGH and (self.low > 0 or self.high < 0)
 
     @property
     def p(self) -> float:
@@ -113,14 +106,12 @@ def gap_table(gaps: Mapping[tuple[Any, ...], Gap], names: Sequence[str]) -> pd.D
 
 
 def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return n, mean, sd, least and most of the accuracies of each group; how many runs diverged.
+    """Return n, mean and sd of the accuracies of each group, and how many runs diverged.
 
     A group whose runs have no accuracy has n = 0.
     """
     own = frame[frame.metric == "accuracy"].astype({"value": float})
-    made = own.groupby(list(by), sort=False).value.agg(
-        n="count", mean="mean", sd="std", least="min", most="max"
-    )
+    made = own.groupby(list(by), sort=False).value.agg(n="count", mean="mean", sd="std")
     lost = frame[frame.metric == "diverged"].astype({"value": bool})
     made = made.join(lost.groupby(list(by)).value.sum().rename("diverged"), how="outer")
     return made.assign(n=made.n.fillna(0).astype(int))
@@ -161,7 +152,7 @@ def of_seeds(differences: Any) -> Gap:
     values = np.asarray(differences, dtype=float)
     half = _wide(len(values)) * stats.sem(values) if len(values) > 1 else math.nan
     ends = values.mean() - half, values.mean() + half
-    return Gap(values.mean(), *ends, len(values), values.min(), values.max())
+    return Gap(values.mean(), *ends, len(values))
 
 
 def _wide(count: int) -> float:

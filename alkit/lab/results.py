@@ -26,6 +26,7 @@ from alkit.base.files import replacing
 from alkit.lab.parameters import check, parameters
 
 FOLDER = "ALKIT_RUN_FOLDER"  # a runner tells its kernel
+TABLES = "notebooks/results"
 RUN = "run notebook preset parameters commit versions threads machine busy date".split()
 VALUE = "run method model data seed metric value n unit".split()
 FIRST = "notebook preset method model data seed metric value n unit run".split()
@@ -37,7 +38,7 @@ class Run:
     """Collect the named values of one run of one notebook and write them as one record.
 
     Attributes:
-        parameters: all of the notebook's; by default what its names hold now.
+        parameters: all of the notebook's, as its names hold them now; none of a script.
         busy: share of the cores that others used when it began, 0 to 1; a notebook that trains for
             long before it takes times sets it anew.
 
@@ -47,11 +48,9 @@ class Run:
         results.save()
     """
 
-    def __init__(
-        self, notebook: str, preset: str = "smoke", *, parameters: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, notebook: str, preset: str = "smoke") -> None:
         self.notebook, self.preset = notebook, preset
-        self.parameters = _held(notebook) if parameters is None else _plain(dict(parameters))
+        self.parameters = _held(notebook)
         self.busy = busy()  # by others: nothing of this run has been computed yet
         self._rows: dict[str, Row] = {}
 
@@ -168,10 +167,9 @@ def folder_of(run: Mapping[str, Any]) -> Path:
     return paths.runs_dir() / f"{run['notebook']}.{run['preset']}.{identity(run)}"
 
 
-def runs(notebook: str | None = None, preset: str | None = None) -> list[Row]:
-    """Return the committed runs, of a notebook or a preset or all."""
-    wanted = {"notebook": notebook, "preset": preset}.items()
-    return [run for run in _rows_of("runs") if all(v in (None, run[n]) for n, v in wanted)]
+def runs() -> list[Row]:
+    """Return the committed runs."""
+    return _rows_of("runs")
 
 
 def merge(files: Iterable[str | Path]) -> None:
@@ -192,7 +190,7 @@ def merge(files: Iterable[str | Path]) -> None:
 
 def _rows_of(table: str) -> list[Row]:
     """Return a table's rows; a row has what its run gave it."""
-    file = paths.records_dir() / f"{table}.csv"
+    file = paths.root() / TABLES / f"{table}.csv"
     if not file.exists():
         return []
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
@@ -208,7 +206,7 @@ def _write(table: str, first: Sequence[str], rows: Sequence[Row]) -> None:
     """Write a table: the columns `first`, then all others, sorted."""
     names = [*first, *sorted({name for row in rows for name in row} - set(first))]
     cells = {name: [_text(name, row.get(name)) for row in rows] for name in names}
-    with replacing(paths.records_dir() / f"{table}.csv") as partial:
+    with replacing(paths.root() / TABLES / f"{table}.csv") as partial:
         pd.DataFrame(cells, columns=names).to_csv(partial, index=False, lineterminator="\n")
 
 
@@ -238,9 +236,11 @@ def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame
     Columns: what tells values apart, the values, what their runs were made with, then those of some
     notebooks alone. `parameters` holds JSON as text, `value` numbers, texts or lists.
     """
-    heads = {run["run"]: run for run in runs(notebook, preset)}
-    for run in heads.values():
-        run["parameters"] = json.dumps(run["parameters"], sort_keys=True)
+    heads = {}
+    for run in runs():
+        if notebook in (None, run["notebook"]) and preset in (None, run["preset"]):
+            run["parameters"] = json.dumps(run["parameters"], sort_keys=True)
+            heads[run["run"]] = run
     names = dict.fromkeys(run["notebook"] for run in heads.values())
     found = (row for name in names for row in _rows_of(name) if row["run"] in heads)
     rows = [heads[row["run"]] | row | {"unit": row["unit"] or ""} for row in found]

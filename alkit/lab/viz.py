@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from alkit.base.paths import runs_dir
+from alkit.base import paths
 from alkit.lab import styles
 from alkit.lab.results import FOLDER
 from alkit.schedule.timeline import Timeline
@@ -37,17 +37,10 @@ def set_theme() -> None:
         shell.run_line_magic("matplotlib", "inline")
     rc: dict[str, Any] = {"figure.figsize": SINGLE, "figure.facecolor": "white"}
     rc |= {"axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left"}
+    rc |= {"figure.titlesize": 11, "figure.titleweight": "bold"}
     rc |= {"figure.constrained_layout.use": True, "svg.hashsalt": "alkit"}  # the same ids each time
     looks: dict[str, Any] = {"style": "whitegrid", "palette": "colorblind", "font_scale": 0.8}
     sns.set_theme(context="notebook", rc=rc, **looks)
-
-
-def put_title(where: Axes | Figure, text: str) -> None:
-    """Give a chart, or a figure of several, a title, in lines that are no wider than the figure."""
-    if isinstance(where, Axes):
-        where.set_title(text, wrap=True)
-    else:
-        where.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold", wrap=True)
 
 
 def colour(name: str) -> str:
@@ -104,7 +97,7 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
     handles = [Patch(color=c, label=kind) for kind, c in styles.KINDS.items() if kind in seen]
     fig.legend(handles=handles, loc="outside lower right", ncols=5, frameon=False)
-    put_title(fig, title)
+    fig.suptitle(title, x=0.01, ha="left", wrap=True)
     return fig
 
 
@@ -130,15 +123,13 @@ def png(fig: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def save(fig: Figure, name: str) -> list[Path]:
+def save(fig: Figure, name: str) -> None:
     """Write `name`.png and `name`.svg into the run's folder; the same figure gives the same bytes.
 
     `alkit run --record` copies them to `figures/`.
     """
-    folder = Path(os.environ.get(FOLDER) or runs_dir() / name)
+    folder = Path(os.environ.get(FOLDER) or paths.runs_dir() / name)
     folder.mkdir(parents=True, exist_ok=True)
-    png, svg = folder / f"{name}.png", folder / f"{name}.svg"
     # neither a date nor matplotlib's version: they would change every file without need
-    fig.savefig(png, dpi=SAVED_DPI, metadata={"Software": None})
-    fig.savefig(svg, metadata={"Date": None, "Creator": None})
-    return [png, svg]
+    fig.savefig(folder / f"{name}.png", dpi=SAVED_DPI, metadata={"Software": None})
+    fig.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})

@@ -272,5 +272,5 @@ def draw(rows: pd.DataFrame) -> Figure:
     best = own[own.contender == "local_pipeline, steps"]
     said = (best if len(best) else own).value
     title = f"Compiled local layers: {said.min():.2f} to {said.max():.2f} times backprop's speed"
-    viz.put_title(ax, title)
+    ax.set_title(title, wrap=True)
     return fig

@@ -110,7 +110,7 @@ def train_case(
     method = "local" if getattr(model, "rule", "") else case.method
     settings |= {"method": method, **options}
     if resumable:
-        described = [asdict(case), family, data.describe(), lr, dict(sizes or {})]
+        described = [asdict(case), family, data.fingerprint(), lr, dict(sizes or {})]
         described += [settings, asdict(recipe), VERSION]
         described += [None if vectors is None else _digest(vectors)]
         settings["checkpoint"] = _checkpoint(resumable, described)
@@ -202,7 +202,8 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
     names = [viz.label(each) for each in names]
     fig.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     far = max(gaps, key=abs)
-    viz.put_title(fig, f"Local classifiers minus backprop at the end: {far:+.1f} points")
+    title = f"Local classifiers minus backprop at the end: {far:+.1f} points"
+    fig.suptitle(title, x=0.01, ha="left", wrap=True)
     return fig
 
 

@@ -103,7 +103,7 @@ def _conclude(ax: Axes, pairs: Mapping[tuple[object, ...], tuple[pd.Series, pd.S
     if all(held.min() == held.max() for _, held in pairs.values()):
         ratio = median(own.median() / held.mean() for own, held in pairs.values())
         title = f"This run over the committed results: {ratio:.2f}, median of {len(pairs)} rows"
-    viz.put_title(ax, title)
+    ax.set_title(title, wrap=True)
 
 
 def _busy(rows: pd.DataFrame) -> pd.Series:

@@ -7,4 +7,4 @@ from alkit.base import paths
 
 def published(name: str) -> pd.DataFrame:
     """Return published numbers, `notebooks/results/published/<name>.csv`, with their source."""
-    return pd.read_csv(paths.records_dir() / "published" / f"{name}.csv")
+    return pd.read_csv(paths.root() / "notebooks/results/published" / f"{name}.csv")

@@ -184,7 +184,7 @@ class Study:
         for ax, (setting, own) in zip(axes.flat, panels.items(), strict=False):
             self._draw_panel(ax, own)
             ax.set_title(setting)
-        viz.put_title(figure, title)
+        figure.suptitle(title, x=0.01, ha="left", wrap=True)
         return figure
 
     def _draw_panel(self, ax: Any, own: Mapping[str, Pair]) -> None:

@@ -105,5 +105,5 @@ def draw_rates(rates: pd.DataFrame, where: str) -> Figure:
     said = f"{one} against {other}: undecided"
     if best.lowest > second.highest:
         said = f"every round of {one} beats {other}"
-    viz.put_title(ax, f"{where}: {said}")
+    ax.set_title(f"{where}: {said}", wrap=True)
     return fig

@@ -100,7 +100,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     (of a run, beside another one on the same machine; the median).
     """
     own, by = at_chosen_rates(recorded), [*BY, "lr"]
-    made = compare.accuracies(own, by).drop(columns=["least", "most"])
+    made = compare.accuracies(own, by)
     took = own[own.metric == "train_s"].astype({"value": float}).groupby(by).value.median()
     made = made.join((took / 60).rename("minutes")).reset_index()
     return made.sort_values(BY, ignore_index=True)

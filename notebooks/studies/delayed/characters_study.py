@@ -219,7 +219,7 @@ def draw_curves(recorded: pd.DataFrame, counted: float) -> Figure:
     if {"pipedream", "seq"} <= ends.keys():
         cost = ends["pipedream"] - ends["seq"]
         title += f": PipeDream ends {cost:.2f} nats above sequential"
-    viz.put_title(ax, title)
+    ax.set_title(title, wrap=True)
     return fig
 
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 
 from alkit.data import archives, datasets
 
@@ -32,10 +31,8 @@ def load_prose(name: str, part: str = "valid") -> Documents:
 
 def wikitext(part: str = "valid") -> Documents:
     """Return the articles of a part of WikiText-103, cut into sentences; headings are left out."""
-    path, wanted = datasets.find("wikitext"), f"wiki.{part}.tokens"
-    for _, content in archives.members(path, lambda name: PurePosixPath(name).name == wanted):
-        return list(_articles(content.decode("utf-8")))
-    raise FileNotFoundError(f"{path} has no {wanted}: give another part of WikiText-103")
+    name = f"wiki.{part}.tokens"
+    return list(_articles(archives.files(datasets.find("wikitext"), name)[name].decode()))
 
 
 def _articles(text: str) -> Iterator[list[str]]:

@@ -55,8 +55,7 @@ def pictures(
     if protocol == "original":
         parts = data.train, data.validation
         x, y = (torch.cat([getattr(part, field) for part in parts]) for field in ("x", "y"))
-        note = f"{data.note}; trains on all, looks at the test images".removeprefix("; ")
-        data = replace(data, train=replace(data.train, x=x, y=y), validation=data.test, note=note)
+        data = replace(data, train=replace(data.train, x=x, y=y), validation=data.test)
         validation = test
     data = data.subset(train=train, validation=validation, test=test, seed=seed)
     names = "train", "validation", "test"

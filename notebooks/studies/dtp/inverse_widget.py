@@ -9,7 +9,6 @@ from torch import Tensor
 from alkit.dtp.networks import Net, network
 from alkit.dtp.pieces import EXACT, PUBLISHED
 from alkit.dtp.settings import Settings
-from alkit.lab.viz import put_title
 from studies.common.dashboards import Dashboard
 from studies.dtp.one_batch import feedback_rates, trace
 
@@ -76,5 +75,5 @@ def picture(table: pd.DataFrame) -> Figure:
     axes[0].legend(frameon=False, fontsize=8)
     angles = table.groupby("iteration", sort=True).angle.median()
     ends = f"{angles.iloc[0]:.0f} degrees at start, {angles.iloc[-1]:.0f} at the end"
-    put_title(fig, f"Feedback turns: median angle {ends}")
+    fig.suptitle(f"Feedback turns: median angle {ends}", x=0.01, ha="left", wrap=True)
     return fig

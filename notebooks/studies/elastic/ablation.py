@@ -14,7 +14,7 @@ from alkit.elastic.network import Network, bert_classifier, vit_classifier
 from alkit.engine.trainer import Record
 from alkit.lab import results
 from alkit.lab.compare import gap, mean_and_seeds
-from alkit.lab.viz import colour, label, put_title
+from alkit.lab.viz import colour, label
 from alkit.models.encoder import BertSizes, ViTSizes
 from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
@@ -247,5 +247,5 @@ def draw(rows: pd.DataFrame) -> Figure:
         ax.invert_yaxis()
     ours = chosen.loc[tasks[0]][base]
     title = f"{label(tasks[0])}: elastic is {ours['elastic']:.1f} times as fast as"
-    put_title(fig, f"{title} {label(other)}")
+    fig.suptitle(f"{title} {label(other)}", x=0.01, ha="left", wrap=True)
     return fig

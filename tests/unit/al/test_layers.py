@@ -280,7 +280,7 @@ REFUSED = [
     (_wide_bridge, "b must pool"),
     (_in_place, "in place"),
     (lambda: one_hot(torch.tensor([0, 3, 9]), 3), "Class values must be smaller than num_c"),
-    (lambda: one_hot(torch.tensor([0.0, 1.0]), 3), "integers"),
+    (lambda: one_hot(torch.tensor([0.0, 1.0]), 3), "index tensor"),
 ]  # fmt: skip
 
 

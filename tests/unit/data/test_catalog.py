@@ -17,11 +17,7 @@ def home(tmp_path, monkeypatch):
     source.parent.mkdir()
     source.write_bytes(b"content")
     remote = [source.as_uri(), hashlib.sha256(b"content").hexdigest()]
-    entry = {
-        "archives": ["set.zip", "set*.zip"],
-        "folders": ["inner/a.txt", "a.txt"],
-        "remotes": [remote],
-    }
+    entry = {"files": ["set*.zip", "copy.csv"], "remotes": [remote]}
     monkeypatch.setattr(datasets, "sets", lambda: {"set": entry})
     return tmp_path
 
@@ -46,12 +42,11 @@ def test_a_whole_set_comes_before_a_part_and_alkit_data_before_data(home):
         (home / name).write_bytes(b"")
         return datasets.find("set").relative_to(home).as_posix()
 
-    assert put("data/set/set_part.zip") == "data/set/set_part.zip"
+    assert put("data/copy.csv") == "data/copy.csv"
+    assert put("data/set/inner/set_part.zip") == "data/set/inner/set_part.zip"
     assert put("shared/set_part.zip") == "shared/set_part.zip"
-    assert put("data/a.txt") == "shared/set_part.zip"  # no set by itself
-    assert put("data/set/a.txt") == "data/set"
-    assert put("data/set/inner/a.txt") == "data/set/inner"
-    assert put("data/set.zip") == "data/set.zip"
+    assert put("data/far/too/deep/set.zip") == "shared/set_part.zip"
+    assert put("data/any/set.zip") == "data/any/set.zip"
     assert put("shared/set.zip") == "shared/set.zip"
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from filelock import Timeout
 
 from alkit.base.files import locked, replacing
 
@@ -49,7 +50,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(RuntimeError, match="in use by another run"):
+        with pytest.raises(Timeout, match="run.pt.lock"):
             with locked(path):
                 pass
     finally:
@@ -57,7 +58,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
         other.wait()
         other.stdout.close()
     with locked(path):
-        with pytest.raises(RuntimeError, match="in use by another run"):
+        with pytest.raises(Timeout, match="run.pt.lock"):
             with locked(path):
                 pass
     with locked(path):

@@ -17,7 +17,7 @@ from alkit.base import paths
 from alkit.data.datasets import load
 from alkit.data.parts import DataSet
 
-from .test_archives import make_folder, make_tar, make_zip
+from .test_archives import make_tar, make_zip
 
 WNIDS = ["n03", "n01", "n02"]
 
@@ -86,40 +86,23 @@ def test_tiny_imagenet_holds_the_images_as_torchvision_would(checkout):
         if "/train/" in name and name.endswith(".JPEG")
     }
     assert all_images(data) == expected
-    note = "30 of 100,000 official training images, 6 of 10,000 test images, 3 of 200 classes"
-    assert data.describe().endswith(note)
     x, _ = next(iter(data.test.batches(6)))
     assert x.dtype == torch.float32
 
 
-@pytest.mark.parametrize("form", ["zip", "folder", "folder of the set"])
-def test_tiny_imagenet_is_the_same_in_each_form(checkout, form):
+def test_tiny_imagenet_is_the_same_in_each_order_and_its_test_has_no_labels(checkout):
     zipped(checkout, tiny())
     expected = load("tiny_imagenet")
-    (checkout / "shared" / "tiny-imagenet-200.zip").unlink()
-    backwards = dict(reversed(tiny().items()))
-    if form == "zip":
-        zipped(checkout, backwards)
-    elif form == "folder":
-        make_folder(checkout / "shared", backwards)
-    else:
-        short = {n.removeprefix("tiny-imagenet-200/"): c for n, c in backwards.items()}
-        make_folder(checkout / "shared" / "tiny_imagenet", short)
+    zipped(checkout, dict(reversed(tiny().items())) | {"t/test/images/test_0.JPEG": jpeg(1)})
     got = load("tiny_imagenet")
     assert torch.equal(got.train.x, expected.train.x)
     assert torch.equal(got.test.x, expected.test.x)
     assert torch.equal(got.train.y, expected.train.y)
 
 
-def test_size_classes_and_seed_are_options(checkout):
+def test_size_and_seed_are_options(checkout):
     zipped(checkout, tiny())
-    data = load("tiny_imagenet", size=16, classes=2, validation=0.2)
-    assert data.train.x.shape == (16, 3, 16, 16)
-    assert data.num_classes == 2
-    assert data.class_names == ("cat", "goldfish")
     assert load("tiny_imagenet", size=64).train.x.shape[-1] == 64
-    with pytest.raises(ValueError, match="classes is 4: give 1 to 3"):
-        load("tiny_imagenet", classes=4)
     one, other = (load("tiny_imagenet", seed=seed) for seed in (1, 2))
     assert not torch.equal(one.validation.x, other.validation.x)
     assert all_images(one) == all_images(other)
@@ -138,14 +121,14 @@ def test_a_damaged_archive_is_no_data_set(checkout, name, content):
     if content is not None:
         files[f"tiny-imagenet-200/{name}"] = content
     zipped(checkout, files)
-    with pytest.raises((ValueError, OSError)):
+    with pytest.raises((ValueError, OSError, KeyError)):
         load("tiny_imagenet")
 
 
 def batch(labels: list[int], key: bytes = b"labels", seed: int = 0, **odd: object) -> bytes:
     data = np.random.default_rng(seed).integers(0, 256, (len(labels), 3072), dtype=np.uint8)
     content = {key: labels, b"data": data, b"filenames": [b"x"] * len(labels)}
-    return pickle.dumps(content | {k.encode(): v for k, v in odd.items()}, protocol=2)
+    return pickle.dumps(content | {k.encode(): v for k, v in odd.items()}, protocol=3)
 
 
 TEN = [i % 10 for i in range(40)]
@@ -154,7 +137,7 @@ NAMES = [f"class {i}".encode() for i in range(10)]
 
 def cifar10(**replaced: bytes) -> dict[str, bytes]:
     files = {
-        "batches.meta": pickle.dumps({b"label_names": NAMES}, protocol=2),
+        "batches.meta": pickle.dumps({b"label_names": NAMES}, protocol=3),
         "data_batch_1": batch(TEN),
         "data_batch_3": batch(TEN, seed=1),
         "test_batch": batch(TEN[:20], seed=2),
@@ -163,12 +146,8 @@ def cifar10(**replaced: bytes) -> dict[str, bytes]:
     return {f"cifar-10-batches-py/{name}": content for name, content in files.items()}
 
 
-@pytest.mark.parametrize("form", ["tar", "folder"])
-def test_cifar10_reads_the_batches_that_are_there(checkout, form):
-    if form == "tar":
-        make_tar(checkout / "shared" / "cifar-10-python_2.tar.gz", cifar10())
-    else:
-        make_folder(checkout / "shared" / "cifar10", cifar10())
+def test_cifar10_reads_the_batches_that_are_there(checkout):
+    make_tar(checkout / "shared" / "cifar-10-python_2.tar.gz", cifar10())
     data = load("cifar10")
     assert (len(data.train), len(data.validation), len(data.test)) == (70, 10, 20)
     assert data.class_names == tuple(f"class {i}" for i in range(10))
@@ -178,17 +157,17 @@ def test_cifar10_reads_the_batches_that_are_there(checkout, form):
     rows = torch.from_numpy(content[b"data"]).reshape(-1, 3, 32, 32)
     assert torch.equal(data.test.x, rows)
     assert data.test.y.tolist() == content[b"labels"]
-    assert "80 of 50,000 official training images, 20 of 10,000 test images" in data.note
 
 
 def test_cifar100_takes_the_fine_labels(checkout):
     labels = list(range(100)) * 10
     files = {
-        "meta": pickle.dumps({b"fine_label_names": [b"c%d" % i for i in range(100)]}, protocol=2),
+        "meta": pickle.dumps({b"fine_label_names": [b"c%d" % i for i in range(100)]}, protocol=3),
         "train": batch(labels, b"fine_labels", coarse_labels=[0] * 1000),
         "test": batch(labels[:100], b"fine_labels"),
     }
-    make_folder(checkout / "shared" / "cifar-100-python", files)
+    files = {f"cifar-100-python/{name}": content for name, content in files.items()}
+    make_tar(checkout / "shared" / "cifar-100-python.tar.gz", files)
     data = load("cifar100")
     assert (len(data.train), len(data.validation), data.num_classes) == (900, 100, 100)
     assert data.class_names[99] == "c99"
@@ -211,13 +190,14 @@ class Codec:
     ("odd", "message"),
     [
         (Evil(), r"posix.system is refused"),
-        (Codec(), "_codecs.encode to rot13 is refused"),
+        (Codec(), "_codecs.encode is refused"),
         (io.BytesIO(b"x"), "_io.BytesIO is refused"),
     ],
 )
 def test_a_pickle_of_anything_else_is_refused(checkout, monkeypatch, odd, message):
     monkeypatch.chdir(checkout)
-    make_folder(checkout / "shared", cifar10(data_batch_1=batch(TEN, odd=odd)))
+    files = cifar10(data_batch_1=batch(TEN, odd=odd))
+    make_tar(checkout / "shared" / "cifar-10-python.tar.gz", files)
     with pytest.raises(pickle.UnpicklingError, match=message):
         load("cifar10")
     assert not (checkout / "escaped").exists()
@@ -301,21 +281,8 @@ def test_made_sets(made, monkeypatch):
         bytes((0, 0, 8, 3)) + struct.pack(">3I", *[2**32 - 1] * 3),
     ],
 )
-@pytest.mark.parametrize("packed", [True, False])
-def test_damaged_idx(made, content, packed):
+def test_damaged_idx(made, content):
     path = made / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
-    path.unlink()
-    path = path if packed else path.with_suffix("")
-    path.write_bytes(gzip.compress(content) if packed else content)
-    with pytest.raises((ValueError, RuntimeError, AssertionError)):
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises((ValueError, RuntimeError)):
         load("mnist")
-
-
-def test_unpacked_files_are_read(made):
-    expected = load("mnist")
-    for path in (made / "MNIST" / "raw").iterdir():
-        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
-        path.unlink()
-    found = load("mnist")
-    assert (found.train.x == expected.train.x).all()
-    assert (found.test.y == expected.test.y).all()

@@ -56,7 +56,8 @@ def write_preset(notebook: Path, text: str | bytes, name: str = "cpu") -> Path:
 
 def filled(notebook="02_al", preset="cpu", /, values=None, **parameters):
     """A run with four values, of these parameters."""
-    run = results.Run(notebook, preset, parameters=parameters)
+    run = results.Run(notebook, preset)
+    run.parameters = parameters
     for method, seed, value in values or ROWS:
         run.record("accuracy", value, method=method, data="digits", seed=seed, n=360, unit="%")
     return run

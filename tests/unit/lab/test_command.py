@@ -71,7 +71,8 @@ def stand_in(monkeypatch, outcome):
 
 def saved(preset="smoke", report=(), **parameters):
     """Record a run; return its file."""
-    run = results.Run("10_x", preset, parameters=parameters)
+    run = results.Run("10_x", preset)
+    run.parameters = parameters
     for seed, value in enumerate((97.0, 97.8)):
         run.record("accuracy", value, method="al", seed=seed, unit="%")
     for text in report:

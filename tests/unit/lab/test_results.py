@@ -24,7 +24,7 @@ LABELS += ['"', "[1]", "{", "a,b", 'say "x"', "two\nlines", " blank ", "ä", "0x
 
 
 def lines(name):
-    return (paths.records_dir() / name).read_text(encoding="utf-8").splitlines()
+    return (paths.root() / results.TABLES / name).read_text(encoding="utf-8").splitlines()
 
 
 def recorded(run):
@@ -123,7 +123,7 @@ def test_a_cell_run_twice_counts_once():
 def test_a_failed_save_or_merge_leaves_what_was_there(monkeypatch):
     path = filled().save()
     results.merge([path])
-    folders = path.parent, paths.records_dir()
+    folders = path.parent, paths.root() / results.TABLES
     before = {each: each.read_bytes() for folder in folders for each in folder.iterdir()}
 
     def fail(*_):
@@ -140,7 +140,8 @@ def test_a_failed_save_or_merge_leaves_what_was_there(monkeypatch):
 
 
 def test_every_kind_of_value_comes_back_as_it_was():
-    run = results.Run("x", parameters={"a": [1, "1"], "b": "ä", "c": 1e-5, "d": None})
+    run = results.Run("x")
+    run.parameters = {"a": [1, "1"], "b": "ä", "c": 1e-5, "d": None}
     numbers = [1, 1.0, -0.0, 0.1 + 0.2, 1e-300, 10**20, True, False]
     for at, value in enumerate([*numbers, *LABELS, [], [1, [2.0, "x"]]]):
         run.record(f"m{at}", value, extra={"line": at})
@@ -227,7 +228,7 @@ def test_load_takes_what_is_asked_for_and_reads_no_other():
     assert set(results.load(preset="cpu")["notebook"]) == {"02_al", "03_x"}
     assert set(results.load(preset="cpu")["preset"]) == {"cpu"}
     assert results.load("04").empty
-    (paths.records_dir() / "03_x.csv").write_text("{")
+    (paths.root() / results.TABLES / "03_x.csv").write_text("{")
     assert len(results.load("02_al", "cpu")) == 4
 
 
