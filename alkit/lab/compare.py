@@ -16,20 +16,13 @@ ENOUGH = 5  # seeds for a verdict
 
 
 class Gap(NamedTuple):
-    """A difference in points, with its interval; NaN where there is none.
-
-    Attributes:
-        low, high: of the paired t over seeds.
-        seeds: how many both methods have.
-        diverged: seeds in which one of both has no accuracy; what is left of the others would
-            flatter it, so there is no interval then.
-    """
+    """A difference in points, with its interval; NaN where there is none."""
 
     points: float
-    low: float
+    low: float  # of the paired t over seeds, as `high`
     high: float
-    seeds: int
-    diverged: int = 0
+    seeds: int  # how many both methods have
+    diverged: int = 0  # seeds without an accuracy of one: the rest would flatter it, so no interval
 
     @property
     def decided(self) -> bool:

@@ -25,26 +25,30 @@ def find_notebook(name: str | Path, *folders: Path) -> Path:
 
 
 def parameters(notebook: str | Path) -> dict[str, Any]:
-    """Return the defaults in the cell tagged `parameters`, lines of `name: type = literal`.
+    """Return the defaults in cells tagged `parameters`, lines of `name = literal`, or with a type.
 
     papermill's own reader passes over types such as `int | None`.
     """
-    path = find_notebook(notebook)
+    path, found = find_notebook(notebook), dict[str, Any]()
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    tagged = [c["source"] for c in cells if "parameters" in c["metadata"].get("tags", ())]
-    found: dict[str, Any] = {}
-    for line in ast.parse("".join(map("".join, tagged))).body:
-        if not isinstance(line, ast.AnnAssign) or not line.value:
-            raise ValueError(f"{path.name}: `{ast.unparse(line)}` is no `name: type = literal`")
-        found[ast.unparse(line.target)] = ast.literal_eval(line.value)
+    tagged = [each for each in cells if "parameters" in each["metadata"].get("tags", ())]
+    if any(each["cell_type"] != "code" for each in tagged):
+        raise ValueError(f"{path.name}: a cell of text has the tag parameters: give it to the code")
+    for line in ast.parse("\n".join("".join(each["source"]) for each in tagged)).body:
+        own: Any = (
+            [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", ())
+        )
+        try:
+            [name], value = own, ast.literal_eval(line.value)
+        except (ValueError, AttributeError) as error:
+            said = f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
+            raise ValueError(said) from error
+        found[ast.unparse(name)] = value
     return found
 
 
 def check(known: Mapping[str, Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the values; an int becomes a float where the default is one.
-
-    An unknown name, or another type than the default's, is a ValueError that begins with `source`.
-    """
+    """Return the values, an int as a float where the default is one; `source` begins a message."""
     for name in values:
         if name not in known:
             said = f"no parameter {name!r}{meant(str(name), known)}"

@@ -1,5 +1,8 @@
 """What a notebook takes: its parameters cell, its presets, and what is refused before a run."""
 
+import json
+import re
+
 import pytest
 import yaml
 
@@ -14,10 +17,23 @@ def test_parameters_are_read_with_their_defaults(notebook):
     assert parameters.parameters("10_x") == parameters.parameters("10") == known
 
 
-@pytest.mark.parametrize("line", ["b = 2", "a: int"])
+@pytest.mark.parametrize("line", ["a: int", "a = 2 * 3", "a = b = 1", "import os", "print(1)"])
 def test_a_bad_parameters_cell_is_said(tmp_path, line):
     path = write_notebook(tmp_path, f"c: int = 1\n{line}")
-    with pytest.raises(ValueError, match=f"`{line}` is no `name: type = literal`"):
+    with pytest.raises(ValueError, match=f"`{re.escape(line)}` is no `name = literal`"):
+        parameters.parameters(path)
+
+
+def test_lines_need_no_type_and_cells_may_be_several_but_not_text(tmp_path):
+    path = write_notebook(tmp_path, "lr = 0.1  # a comment")
+    book = json.loads(path.read_text())
+    [own] = [c for c in book["cells"] if "parameters" in c["metadata"].get("tags", ())]
+    book["cells"].append(own | {"id": "second", "source": "depth: int | None = None"})
+    path.write_text(json.dumps(book))
+    assert parameters.parameters(path) == {"lr": 0.1, "depth": None}
+    book["cells"].append({"cell_type": "markdown", "metadata": own["metadata"], "source": "lr"})
+    path.write_text(json.dumps(book))
+    with pytest.raises(ValueError, match="a cell of text has the tag parameters"):
         parameters.parameters(path)
 
 
