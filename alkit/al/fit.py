@@ -17,7 +17,7 @@ from alkit.al.recipes import Recipe
 from alkit.al.rules import Rule, to_local
 from alkit.al.train import Trained, check_method, train_epoch
 from alkit.data.labels import are_numbers, are_shares
-from alkit.engine.compiled import Compile, check_compile
+from alkit.engine.compiled import Compile
 from alkit.engine.device import spread
 from alkit.engine.evaluate import by_column
 from alkit.engine.loop import train_epochs
@@ -41,7 +41,6 @@ class Settings:
     compile: Compile = False
 
     def __post_init__(self) -> None:
-        check_compile(self.compile)
         if isinstance(cuts := getattr(self, "cuts", None), str):
             raise TypeError(f"cuts is {cuts!r}: give a list of layer numbers")
 

@@ -12,7 +12,7 @@ from alkit.al.model import ALModel
 from alkit.al.stages import Epoch, WholeStage
 from alkit.base.arguments import check_whole
 from alkit.engine import trainer
-from alkit.engine.compiled import Compile, check_compile
+from alkit.engine.compiled import Compile
 from alkit.engine.costs import balanced_cuts
 from alkit.engine.device import cores
 from alkit.engine.messages import Group
@@ -123,7 +123,9 @@ def schedule_for(
 
 
 def _check(mode: str, cuts: Any, executor: str, compile: Compile) -> None:
-    check_compile(compile)
+    if compile not in (False, "steps"):
+        said = "give 'steps', or compile blocks by block.compile()"
+        raise ValueError(f"compile is {compile!r}: {said}")
     if executor not in ("threads", "ranks"):
         raise ValueError(f"executor is {executor!r}: give threads or ranks")
     if mode != "al_pipeline" and (cuts is not None or executor == "ranks"):

@@ -125,8 +125,8 @@ class UnitStage:
                 with noise_of(network.loss, network.seed, "loss", *key):
                     output = network.loss(output, place(own[0], network)) * own[1]
         self.flights[batch, micro] = Graph(x, output)
-        kept = ChainMap(*replica.kept.values())
-        replica.activations = max(replica.activations, sum(kept.values()))
+        now = sum(ChainMap(*replica.kept.values()).values())
+        replica.activations = max(replica.activations, now)
         if not self.is_last:
             return tree.detach(output), own
         replica.check_finite("loss", output.item(), batch)

@@ -26,14 +26,6 @@ from alkit.engine.random import random_from
 Compile = Literal[False, "steps"]
 
 
-def check_compile(given: object) -> None:
-    """Refuse what says nothing about compiling."""
-    if given not in (False, "steps"):
-        raise ValueError(
-            f"compile is {given!r}: give 'steps', or compile blocks by block.compile()"
-        )
-
-
 class NotCompiled(Exception):
     """Why something can't be compiled."""
 

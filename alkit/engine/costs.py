@@ -75,8 +75,7 @@ def backprop_costs(
     Args:
         batches: of equal shape, as the first stage takes them; more than `warmup`.
     """
-    schedule = block_by_block(len(stages))
-    timeline = run_single(schedule, stages, batches, threads=threads)
+    timeline = run_single(block_by_block(len(stages)), stages, batches, threads=threads)
     late = timeline.between(warmup, len(timeline.batch_ends_s) - 1)
     seconds = defaultdict(float, late.task_s())
     kinds = "forward", "backward", "update"

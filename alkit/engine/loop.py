@@ -194,8 +194,7 @@ class _Run:
         found: dict[str, Any] = {name: getattr(self, name) for name in KEPT}
         found |= {"settings": self.settings, "network": repr(self.trainer.model)}
         found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
-        drawn = generators_of(self.plan.data.train)
-        found |= {"generators": [each.get_state() for each in drawn]}
+        found |= {"generators": [each.get_state() for each in generators_of(self.plan.data.train)]}
         found |= {"callbacks": [each.state_dict() for each in self.remembering]}
         if self.group.is_first:
             checkpoints.save(self.path, state | found)
@@ -216,8 +215,8 @@ class _Run:
             trainer.model.load_state_dict(kept)
             checkpoints.refuse(self.path, different)
         trainer.load(saved)
-        generators = generators_of(self.plan.data.train)
-        for each, state in zip(generators, saved["generators"], strict=False):
+        drawn = generators_of(self.plan.data.train)
+        for each, state in zip(drawn, saved["generators"], strict=False):
             each.set_state(state)
         for callback, state in zip(self.remembering, saved["callbacks"], strict=True):
             callback.load_state_dict(state)

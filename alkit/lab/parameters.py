@@ -34,15 +34,15 @@ def parameters(notebook: str | Path) -> dict[str, Any]:
     tagged = [each for each in cells if "parameters" in each["metadata"].get("tags", ())]
     if any(each["cell_type"] != "code" for each in tagged):
         raise ValueError(f"{path.name}: a cell of text has the tag parameters: give it to the code")
-    for line in ast.parse("\n".join("".join(each["source"]) for each in tagged)).body:
-        own: Any = (
-            [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", ())
-        )
+    lines: Any = ast.parse("\n".join("".join(each["source"]) for each in tagged)).body
+    for line in lines:
+        own = [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [])
         try:
             [name], value = own, ast.literal_eval(line.value)
         except (ValueError, AttributeError) as error:
-            said = f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
-            raise ValueError(said) from error
+            raise ValueError(
+                f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
+            ) from error
         found[ast.unparse(name)] = value
     return found
 

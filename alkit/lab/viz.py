@@ -92,8 +92,7 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
         _gantt(ax, timeline, number, span_s)
         ax.set_title(name)
     clock = "simulated time" if timeline.clock == "virtual" else "seconds"
-    said = f"{clock}; number: {number}, shade: every other batch"
-    ax.set(xlabel=said, xlim=(0, span_s or 1))
+    ax.set(xlabel=f"{clock}; number: {number}, shade: every other batch", xlim=(0, span_s or 1))
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
     handles = [Patch(color=c, label=kind) for kind, c in styles.KINDS.items() if kind in seen]
     fig.legend(handles=handles, loc="outside lower right", ncols=5, frameon=False)

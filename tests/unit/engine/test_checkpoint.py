@@ -414,16 +414,7 @@ def test_numbers_of_numpy_are_kept_as_python_s(tmp_path):
 
 @pytest.mark.parametrize("method", ["bp", "al", "1f1b", "pipelearn", "elastic", "dtp"])
 def test_moments_of_another_shape_are_refused(method, tmp_path):
-    """torch's fused optimisers would read beyond them, which may end the process."""
     path, x = tmp_path / "run.pt", torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-
-    def go(epochs):
-        torch.manual_seed(0)
-        blocks = [nn.Linear(8, 8), nn.LeakyReLU(0.5), nn.Linear(8, 3)]
-        own = {"optimizer": torch.optim.Adam, "lr": 1e-3, "progress": False}
-        alkit.fit(
-            blocks, (x, x[:, :3].argmax(1)), method=method, epochs=epochs, checkpoint=path, **own
-        )
 
     def spoilt(value):
         if isinstance(value, dict):
@@ -431,6 +422,12 @@ def test_moments_of_another_shape_are_refused(method, tmp_path):
                 k: torch.zeros(3) if k == "exp_avg" else spoilt(own) for k, own in value.items()
             }
         return list(map(spoilt, value)) if isinstance(value, list) else value
+
+    def go(epochs):
+        torch.manual_seed(0)
+        blocks = [nn.Linear(8, 8), nn.LeakyReLU(0.5), nn.Linear(8, 3)]
+        own = {"method": method, "optimizer": torch.optim.Adam, "lr": 1e-3, "checkpoint": path}
+        fit(blocks, (x, x[:, :3].argmax(1)), epochs=epochs, progress=False, **own)
 
     go(1)
     torch.save(spoilt(torch.load(path, weights_only=True)), path)

@@ -42,18 +42,16 @@ KNOWN = {
 }
 
 
-@pytest.mark.parametrize("what", KNOWN)
-def test_parts_add_up(what):
-    loss, y = KNOWN[what]
+@pytest.mark.parametrize(("loss", "y"), KNOWN.values(), ids=KNOWN)
+def test_parts_add_up(loss, y):
     check_reduction(loss)
-    weights = shares(loss, [y[part] for part in PARTS])
-    found = sum(w * loss(SCORES[part], y[part]) for w, part in zip(weights, PARTS, strict=True))
+    weights = zip(shares(loss, [y[part] for part in PARTS]), PARTS, strict=True)
+    found = sum(weight * loss(SCORES[part], y[part]) for weight, part in weights)
     torch.testing.assert_close(found, loss(SCORES, y))
 
 
 @pytest.mark.parametrize("loss", [Focal(), Focal(weight=W), Squares()], ids=str)
 def test_a_subclass_with_a_forward_of_its_own_is_not_cut(loss):
-    """Its mean is over whatever it likes: samples here, and not what torch's weigh by."""
     with pytest.raises(ValueError, match="does not say what it is over.*give micro=1"):
         check_reduction(loss)
     assert shares(loss, [Y]) == [1.0]
