@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from contextlib import nullcontext
 
 import pandas as pd
@@ -20,7 +21,7 @@ from alkit.command import main
 from alkit.engine import checkpoint
 from alkit.split import program
 from alkit.split.half import SGD, state_of
-from alkit.split.published import read
+from alkit.split.published import ALIASES, read
 from studies.split.links import SERVER_ADDRESS, Links, LinksUnavailable
 
 CONFIG = """
@@ -59,7 +60,11 @@ class Run:
         text = CONFIG.replace("PORT", str(free_port())).replace("EPOCHS", str(epochs))
         for key, value in changes.items():
             text = re.sub(rf"^{key} = .*\n", "", text, flags=re.MULTILINE) + f"{key} = {value}\n"
-        self.path = folder / "run.toml"
+        self.path = folder / ("run.toml" if links is None else "config.json")
+        if links is not None:  # as the published code writes it
+            words = {own: published for published, own in ALIASES.items()}
+            found = {ALIASES.get(n, n): own for n, own in tomllib.loads(text).items()}
+            text = json.dumps({words.get(n, n): own for n, own in found.items()})
         self.path.write_text(text)
         self.processes = []
 
