@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from alkit.base import tree
-from alkit.base.arguments import as_plain, given
+from alkit.base.arguments import as_plain
 from alkit.base.files import replacing
 from alkit.base.seeds import drawing_from, generator_for
 from alkit.data.given import Source, first_samples
@@ -104,8 +104,10 @@ def check_moments(optimizer: Any, pairs: Iterable[tuple[Tensor, Mapping[str, Any
     for weight, moments in pairs:
         for name, own in moments.items():
             if isinstance(own, Tensor) and own.dim() and own.shape != weight.shape:
-                said = f"the checkpoint is damaged or of another run: {name} is {given(own)}"
-                raise ValueError(f"{said}, and its weight {given(weight)}")
+                said = (
+                    f"the checkpoint is damaged or of another run: {name} is of {tuple(own.shape)}"
+                )
+                raise ValueError(f"{said}, and its weight of {tuple(weight.shape)}")
 
 
 def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -> dict[str, Any]:
@@ -125,7 +127,9 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     names = {**own, **saved}
     for name in sorted(names, key=lambda each: not isinstance(names[each], Tensor)):  # these first
         both = (side.get(name, "missing") for side in (saved, own))
-        there, here = (given(each) if isinstance(each, Tensor) else each for each in both)
+        there, here = (
+            f"{e.dtype} of {tuple(e.shape)}" if isinstance(e, Tensor) else e for e in both
+        )
         if there != here:
             return f"{name} is {there} there and {here} here"
     return ""
