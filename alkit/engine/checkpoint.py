@@ -104,10 +104,8 @@ def check_moments(optimizer: Any, pairs: Iterable[tuple[Tensor, Mapping[str, Any
     for weight, moments in pairs:
         for name, own in moments.items():
             if isinstance(own, Tensor) and own.dim() and own.shape != weight.shape:
-                said = (
-                    f"the checkpoint is damaged or of another run: {name} is of {tuple(own.shape)}"
-                )
-                raise ValueError(f"{said}, and its weight of {tuple(weight.shape)}")
+                said = f"{name} is of {tuple(own.shape)}, and its weight of {tuple(weight.shape)}"
+                raise ValueError(f"the checkpoint is damaged or of another run: {said}")
 
 
 def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -> dict[str, Any]:
@@ -127,9 +125,7 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     names = {**own, **saved}
     for name in sorted(names, key=lambda each: not isinstance(names[each], Tensor)):  # these first
         both = (side.get(name, "missing") for side in (saved, own))
-        there, here = (
-            f"{e.dtype} of {tuple(e.shape)}" if isinstance(e, Tensor) else e for e in both
-        )
+        there, here = (f"{e.dtype} of {(*e.shape,)}" if isinstance(e, Tensor) else e for e in both)
         if there != here:
             return f"{name} is {there} there and {here} here"
     return ""
