@@ -1,6 +1,6 @@
 """Labels of classes: words, numbers, one-hot rows, or soft rows of shares."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,17 +10,14 @@ from torch import Tensor
 Words = dict[Any, int]  # classes that are words, with their numbers
 
 
-def numbered(labels: Iterable[Any], words: Words) -> Tensor:
-    """Return the class numbers (N,) of words, in the order of the words.
+def numbered(labels: Sequence[Any], words: Words) -> Tensor:
+    """Return the class numbers (N,) of words, in their order; numbers, also as text, in theirs.
 
-    Args:
-        words: filled if it is empty.
-    Raises:
-        ValueError: a label that `words` does not have.
+    `words` is filled if it is empty. A label that it does not have is a ValueError.
     """
-    labels = list(labels)
     if not words:
-        words |= {word: at for at, word in enumerate(sorted(set(labels)))}
+        key: Any = int if all(str(each).isdecimal() for each in labels) else None
+        words |= {word: at for at, word in enumerate(sorted(sorted(set(labels)), key=key))}
     if unknown := [word for word in labels if word not in words]:
         raise ValueError(f"labels {unknown[:5]} are not in the training part's {[*words][:10]}")
     return torch.tensor([words[word] for word in labels])

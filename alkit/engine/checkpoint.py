@@ -91,8 +91,8 @@ def restore(model: Any, saved: Mapping[str, Any]) -> None:
 def put_back(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None:
     """Give an optimiser its state back, with moments that fit."""
     held = [each for group in optimizer.param_groups for each in group["params"]]
-    moments = state["state"].items()
-    check_moments(optimizer, ((held[at], own) for at, own in moments if at < len(held)))
+    pairs = ((held[at], own) for at, own in state["state"].items() if at < len(held))
+    check_moments(optimizer, pairs)
     optimizer.load_state_dict(dict(state))
 
 
