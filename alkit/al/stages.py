@@ -23,7 +23,7 @@ from alkit.data.pairs import as_pair
 from alkit.engine.compiled import Compile, Step
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.losses import LossLog
-from alkit.engine.optimizers import backward, check_reached, step
+from alkit.engine.optimizers import Kernels, backward, check_reached, step
 from alkit.engine.random import noise_of
 
 _STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
@@ -41,7 +41,7 @@ class Epoch:
         self.batches = self.samples = 0
         kind = WholeStage if compile else PartStage
         self.stages = [kind(self, part, at) for at, part in enumerate(updating(model))]
-        self.by_stage = [LossLog(partial(self._diverged, at)) for at in range(len(self.stages))]
+        self.by_stage = [LossLog(*self._names(at)) for at in range(len(self.stages))]
 
     def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, ...]]:
         """Pass the batches on with labels as the first stage takes them, and count.
@@ -64,12 +64,10 @@ class Epoch:
         """Return the losses of the head, float (batches,)."""
         return None if self.model.head is None else self.by_stage[-1].rows()[:, 0]
 
-    def _diverged(self, stage: int, batch: int, column: int, value: float) -> FloatingPointError:
-        which = f"{('associated', 'autoencoder')[column]} loss of layer {stage}"
+    def _names(self, stage: int) -> list[str]:
         if isinstance(self.stages[stage].part, BPModel):
-            which = "loss of the head" if stage else "loss"
-        advice = "lower the learning rate, or look at this batch"
-        return FloatingPointError(f"the {which} is {value} at batch {batch}: {advice}")
+            return ["loss of the head" if stage else "loss"]
+        return [f"{name} loss of layer {stage}" for name in ("associated", "autoencoder")]
 
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
@@ -81,6 +79,8 @@ def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
 
 class PartStage:
     """An AL layer, a head above them (the last stage), or a whole model under backprop."""
+
+    by: Callable[..., None] = staticmethod(step)
 
     def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
         self.epoch, self.part, self.index = epoch, part, index
@@ -126,9 +126,9 @@ class PartStage:
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimisers."""
         if isinstance(self.part, AL):
-            self.part.update()
+            self.part.update(self.by)
         else:
-            step(self.part.optimizer, self.part.clip)
+            self.by(self.part.optimizer, self.part.clip)
 
 
 class WholeStage(PartStage):
@@ -136,7 +136,7 @@ class WholeStage(PartStage):
 
     def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
         super().__init__(epoch, part, index)
-        self.step, self.done = _step_of(part), False
+        self.step, self.done, self.kernels = _step_of(part), False, Kernels()
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
         """Do what the stage's forward does, and if it is compiled the backward as well."""
@@ -147,6 +147,7 @@ class WholeStage(PartStage):
         x, y = self.part.taken(x, y) if isinstance(self.part, AL) else (x, payload[-1])
         found = self.step(x, y)
         self.done = found is not None
+        self.by = self.kernels if self.done else step
         if found is None:
             return super().forward(payload, batch, micro)
         self.epoch.by_stage[self.index].note(found[0])

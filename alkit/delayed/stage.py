@@ -110,7 +110,7 @@ class ModuleStage:
         self.peaks = Peaks(flights=0, versions=1)
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
-        self.losses = LossLog(self._diverged if check_finite else None)
+        self.losses = LossLog(*["loss"] * check_finite, first=self.first_batch)
         self.norms = torch.zeros(())  # of the gradients here and above
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
         self.inputs = Inputs()
@@ -288,12 +288,6 @@ class ModuleStage:
                 taken.add(memory.data_ptr())
             before = self.gradients.get(name)
             self.gradients[name] = gradient if before is None else before + gradient
-
-    def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
-        return FloatingPointError(
-            f"the loss is {value} at batch {self.first_batch + batch}: lower the learning rate, or"
-            " take fewer modules"
-        )
 
     def _needed(self) -> set[int]:
         """Return the versions that batches in flight, or to come, will ask for."""

@@ -67,7 +67,7 @@ class Trainer(trainer.Trainer):
 
     def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> trainer.Trained:
         """Train for an epoch on batches (x, y)."""
-        losses, start_s = LossLog(self._diverged), time.perf_counter()
+        losses, start_s = LossLog("loss", first=self.step), time.perf_counter()
         for stage in self.stages:
             stage.begin(losses, self.step)
         work, threads = (self.schedule, self.stages, batches), self.plan.threads
@@ -104,6 +104,3 @@ class Trainer(trainer.Trainer):
         for name, each in self.optimizers.items():
             put_back(each, saved["optimizers"][name])
         vars(self).update(saved["found"])
-
-    def _diverged(self, batch: int, column: int, value: float) -> FloatingPointError:
-        return FloatingPointError(f"the loss is {value} at step {self.step + batch}: lower lr")

@@ -1,7 +1,7 @@
 """A part's forward, losses and backward as one compiled call, without the interpreter's lock.
 
     eager      lock | f | lock | b | lock | loss | ... backward ... | lock | Adam
-    compiled   lock | f, b, losses and backward, in C++                    | lock | Adam
+    compiled   lock | f, b, losses and backward, in C++                    | lock | Adam's kernel
 
 Threads with small operators wait for the lock between them; Inductor's C++ wrapper holds none.
 """
@@ -60,6 +60,7 @@ class Step:
     def stands(self, parts: Sequence[Any]) -> bool:
         """Say whether these are its parts, and where they were; a new epoch begins."""
         self.seen.clear()
+        self.losses.zero_grad(set_to_none=True)  # some may be left of a step that ran as it is
         same = all(map(is_, parts, self.losses.parts))
         return same and (not self.function or self.places == self._places())
 
@@ -79,7 +80,6 @@ class Step:
             self.why = said + (str(error).strip() or type(error).__name__).splitlines()[0]
             return None
         self.seen.add(kinds)
-        self.losses.zero_grad(set_to_none=True)
         for parameter, gradient in zip(self.learning, self.own[2], strict=True):
             parameter.grad = gradient
         return found

@@ -1,5 +1,7 @@
 """Clipping and autocast, against plain torch; losses that are looked at late."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,6 +10,7 @@ from torch import nn
 import alkit
 from alkit.data.given import as_splits
 from alkit.engine.losses import LossLog
+from alkit.engine.optimizers import Kernels, step
 from tests.helpers import differences, state_of
 
 x = torch.randn(48, 6, generator=torch.Generator().manual_seed(1))
@@ -101,13 +104,45 @@ class _Elsewhere(torch.Tensor):
 
 def test_an_accelerator_s_losses_are_looked_at_in_the_end_and_name_their_batch():
     """Those on the CPU are looked at at once."""
-    seen, here = (LossLog(lambda *what: FloatingPointError(what)) for _ in range(2))
+    seen, here = (LossLog("one", "two", first=10) for _ in range(2))
     for batch in range(31):
         row = torch.tensor([1.0, torch.nan if batch == 5 else 2.0])
         seen.note(row.as_subclass(_Elsewhere))
     assert len(seen) == 31
-    with pytest.raises(FloatingPointError, match=r"\(5, 1, nan\)"):
+    with pytest.raises(FloatingPointError, match="two is nan at batch 15: lower"):
         seen.rows()
     here.note(torch.ones(1))
-    with pytest.raises(FloatingPointError, match=r"\(1, 0, inf\)"):
+    with pytest.raises(FloatingPointError, match="one is inf at batch 11: lower"):
         here.note(torch.tensor([torch.inf]))
+
+
+@pytest.mark.parametrize(
+    ("make", "looked_up"),
+    [
+        (partial(torch.optim.Adam, fused=True), True),
+        (partial(torch.optim.AdamW, fused=True, weight_decay=0.1, betas=(0.8, 0.9)), True),
+        (partial(torch.optim.Adam, fused=True, maximize=True, weight_decay=0.1), True),
+        (partial(torch.optim.Adam, fused=True, amsgrad=True), False),
+        (torch.optim.Adam, False),
+        (alkit.clipped(partial(torch.optim.Adam, fused=True), 0.1), False),
+        (partial(torch.optim.SGD, lr=0.1, momentum=0.9), False),
+    ],
+)
+def test_a_kernel_s_step_is_the_optimiser_s(make, looked_up):
+    """A parameter without a gradient, a rate that changes, gradients that move: the same bits."""
+    states = []
+    for steps in (Kernels(), step):
+        model = nn.Sequential(*blocks())
+        optimizer = make(model.parameters())
+        half = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+        gradients = [torch.zeros_like(each) for each in model.parameters()][:-1]
+        for number in range(6):
+            gradients = [each.clone() for each in gradients] if number == 3 else gradients
+            for each, gradient in zip(model.parameters(), gradients, strict=False):
+                noise = torch.Generator().manual_seed(number)
+                each.grad = gradient.copy_(torch.randn(gradient.shape, generator=noise))
+            steps(optimizer)
+            half.step()
+        states.append(model.state_dict())
+        assert looked_up == (optimizer in getattr(steps, "found", [])) or steps is step
+    assert not differences(*states)
