@@ -81,7 +81,7 @@ def train_epoch(
     mode = LOCAL_MODES.get(mode, mode)
     check_whole(workers=workers, threads=threads)
     _check(mode, cuts, executor, compile)
-    group, run = Group(executor), Epoch(model, seed, compile)
+    group, run = Group(alone=executor == "threads"), Epoch(model, seed, compile)
     start_s, layers, stream = time.perf_counter(), len(run.stages), run.counted(batches)
     if executor == "ranks":
         if workers not in (None, group.ranks):

@@ -72,7 +72,7 @@ def train_epoch(
     own.check(chosen)
     if own.cuts is not None:
         raise TypeError("cuts= is for blocks: the pipeline has its own")
-    crew = min(Group("ranks").ranks, len(pipeline)) if executor == "ranks" else None
+    crew = min(Group().ranks, len(pipeline)) if executor == "ranks" else None
     if schedule is not None:
         ran, micro = own_schedule(schedule, chosen, len(pipeline), micro)
     else:

@@ -52,7 +52,7 @@ class Trainer(trainer.Trainer):
     """
 
     def __init__(self, net: Net, settings: Settings, plan: Plan, group: Group | None = None):
-        self.model, self.plan, self.group = net, plan, group or Group("single")
+        self.model, self.plan, self.group = net, plan, group or Group(alone=True)
         self.feedback = BlockFeedback(net, settings, plan.method, plan.seed)
         rate = LR if plan.one_lr is None else plan.one_lr
         own = self.feedback, plan.optimizer or SGD, rate

@@ -82,7 +82,7 @@ def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, 
 
 def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -> Record:
     place_whole(network, plan.own_device)
-    world = World(plan.executor)
+    world = World()
     advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
     world.check_equal(network.state_dict(), when="before the first step ", advice=advice)
     planner, budget = foresee(network, plan, settings)

@@ -46,7 +46,7 @@ def train_epochs(
         identity: what else, beside plan, rates and data, may not differ when a run is resumed.
         choose: whether the best epoch's weights are the result; otherwise the last one's.
     """
-    group, path = group or Group("single"), plan.checkpoint
+    group, path = group or Group(alone=True), plan.checkpoint
     held = files.locked(path) if group.is_first and path is not None else nullcontext()
     with held, closing(Rates(trainer, plan.scheduler)) as rates:
         run = _Run(trainer, plan, rates, dict(identity or {}), group, choose=choose)

@@ -134,19 +134,13 @@ class Subgroup:
 
 
 class Group:
-    """This rank among all; a process alone is rank 0 of 1, and sends nothing.
+    """This rank among all that this process has joined; alone it is rank 0 of 1, and sends nothing.
 
-    The executor "ranks" needs a group that this process has joined, and with another one it is
-    alone; by default it takes part if there is a group.
+    To be `alone` is to leave those that it has joined aside.
     """
 
-    def __init__(self, executor: str | None = None) -> None:
-        joined = executor in (None, "ranks") and dist.is_available() and dist.is_initialized()
-        if executor == "ranks" and not joined:
-            raise RuntimeError(
-                'executor="ranks" runs inside alkit.launch(function, ranks=2), or under torchrun'
-                " inside alkit.torchrun_group()"
-            )
+    def __init__(self, *, alone: bool = False) -> None:
+        joined = not alone and dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if joined else 0
         self.ranks = dist.get_world_size() if joined else 1
         self.made: list[Any] = []

@@ -59,7 +59,7 @@ def run_ranks(
         pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
         spare: there may be more ranks than workers; the last ones have nothing to do.
     """
-    group, used = Group("ranks"), schedule.workers * pipelines
+    group, used = Group(), schedule.workers * pipelines
     if group.ranks < used or (group.ranks > used and not spare):
         raise ValueError(
             f"{pipelines} x {schedule.name} with {schedule.workers} workers and {group.ranks}"
@@ -71,8 +71,8 @@ def run_ranks(
         run = _RankRun(schedule, stages)
         run.here(batches, threads)
         run.close()
-        clock = run.watch.clock
-        rows = [(*i[1:5], i.start_s - start_s, i.end_s - start_s) for i in run.watch.intervals()]
+        clock = run.clock
+        rows = [(*i[1:5], i.start_s - start_s, i.end_s - start_s) for i in run.intervals]
     for stage, owner in zip(stages, owners(schedule), strict=True) if pipelines == 1 else ():
         for part in stage.parts:
             state = group.broadcast(part.state_dict() if group.rank == owner else None, owner)

@@ -30,8 +30,6 @@ from alkit.schedule.timeline import Interval, Timeline
 from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 from alkit.schedule.validate import validate
 
-Moment = tuple[float, torch.Event | None]  # by the host's clock, and on an accelerator an event
-
 
 def run_single(
     schedule: Schedule,
@@ -113,7 +111,10 @@ class Run:
         self.own = range(schedule.lanes) if own is None else own
         places = [p for p in schedule.places if schedule.lane(Task(*p[:2], 0, p[2])) in self.own]
         here = {stage for _, stage, _ in places}
-        self.watch = Watch(each if at in here else None for at, each in enumerate(stages))
+        devices = (getattr(stages[at], "device", None) for at in here)
+        far = any(isinstance(each, torch.device) and each.type != "cpu" for each in devices)
+        self.clock = "launch" if far else "host"
+        self.intervals: list[Interval] = []
         self.stream: Iterator[tuple[int, Any]] = iter(())
         self.fed, self.closed = 0, False
         self.started = 0  # batches that stage 0 has run forward
@@ -192,14 +193,14 @@ class Run:
     def perform(self, task: Task, worker: int) -> None:
         """Run a task, and hand over what it returns."""
         payload = self.mail.pop(task, None)
-        start = self.watch.now(task.stage)
+        start_s = time.perf_counter()
         output = self.work(task, payload, worker)
-        end = self.watch.now(task.stage)
+        end_s = time.perf_counter()
         self.tell(task, output)
         with self.lock:
-            self.watch.noted.append((f"worker {worker}", task, start, end))
+            self.intervals.append(Interval(f"worker {worker}", *task, start_s, end_s))
             lane = self.schedule.lane(task)
-            self.work_left.note(lane, task, end[0] - start[0])
+            self.work_left.note(lane, task, end_s - start_s)
             self.next[lane] = next(self.orders[lane], None)
             self._post(task, output)
             self._look(lane)
@@ -246,7 +247,7 @@ class Run:
     def timeline(self) -> Timeline:
         """Return when every task ran."""
         names = (f"worker {worker}" for worker in range(self.schedule.workers))
-        return Timeline.of(self.watch.intervals(), names, self.watch.clock)
+        return Timeline.of(self.intervals, names, self.clock)
 
     def missing(self, task: Task) -> Task | None:
         """Return the first task that `task` still waits for."""
@@ -303,52 +304,6 @@ class Run:
         task = self.next[lane]
         assert task is not None  # it may start
         return self.work_left.urgency(lane, task, self.fed)
-
-
-class Watch:
-    """Notes who ran which task, when it began and ended: by the clock, or by a device's events.
-
-    A task on an accelerator returns when its operators are launched. Its events are read when the
-    device has finished, and placed on the host's time by one event at the start.
-    """
-
-    def __init__(self, stages: Iterable[Any]) -> None:
-        places = (getattr(stage, "device", None) for stage in stages)
-        self.devices = [
-            at if isinstance(at, torch.device) and at.type != "cpu" else None for at in places
-        ]
-        self.clock = "device" if any(self.devices) else "host"
-        self.origins: dict[torch.device, tuple[float, torch.Event]] = {}
-        for device in {each for each in self.devices if each is not None}:
-            torch.accelerator.synchronize(device)
-            self.origins[device] = time.perf_counter(), _event(device)
-        self.noted: list[tuple[str, Task, Moment, Moment]] = []
-
-    def now(self, stage: int) -> Moment:
-        """Return this moment; where the stage is on an accelerator, when it gets there."""
-        device = self.devices[stage]
-        return time.perf_counter(), None if device is None else _event(device)
-
-    def intervals(self) -> Iterator[Interval]:
-        """Return what was noted, in seconds of the host, once the devices have finished."""
-        for device in self.origins:
-            torch.accelerator.synchronize(device)
-        for resource, task, *moments in self.noted:
-            start_s, end_s = (self._seconds(each, task.stage) for each in moments)
-            yield Interval(resource, *task, start_s, end_s)
-
-    def _seconds(self, moment: Moment, stage: int) -> float:
-        (host_s, event), device = moment, self.devices[stage]
-        if device is None or event is None:
-            return host_s
-        zero_s, zero = self.origins[device]
-        return zero_s + zero.elapsed_time(event) / 1e3
-
-
-def _event(device: torch.device) -> torch.Event:
-    event = torch.Event(device, enable_timing=True)
-    event.record(torch.accelerator.current_stream(device))
-    return event
 
 
 @contextmanager

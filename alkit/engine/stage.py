@@ -16,7 +16,7 @@ Gradients = list[Tensor | None]
 class Stage(Protocol):
     """The mathematics of one stage; the engine sees to order, hand-over and threads.
 
-    One on an accelerator has an attribute `device`: its times are then the device's.
+    One on an accelerator has an attribute `device`: its times are then of launching operators.
     """
 
     @property

@@ -201,7 +201,7 @@ class Record(Brief):
 
 def meet(plan: Plan, model: Any) -> Group:
     """Return the ranks that run this, or a process alone, once it is sure that they begin alike."""
-    group = Group(plan.executor)
+    group = Group()
     advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
     group.check_equal(model.state_dict(), when="before the first step ", advice=advice)
     return group

@@ -25,11 +25,15 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Brief):
-    """The intervals of a run, and of which clock: the host's, a device's events, or virtual."""
+    """The intervals of a run.
+
+    On an accelerator a task ends for the host when its operators are launched: `torch.profiler`
+    says when they run.
+    """
 
     intervals: tuple[Interval, ...]  # by resource, then by start
     resources: tuple[str, ...]  # all of them, also one that had nothing to do
-    clock: str = "host"  # or "device", or "virtual"
+    clock: str = "host"  # or "launch", or "virtual"
 
     @staticmethod
     def of(

@@ -50,7 +50,7 @@ def agreed(
     With `settings.profile` all measure their units, and the server chooses where to cut, unless the
     run goes on from a checkpoint, whose choice holds.
     """
-    group = Group("ranks")
+    group = Group()
     text = torch.frombuffer(bytearray(json.dumps(settings.plain()).encode()), dtype=torch.uint8)
     parts = {"settings": text, "labels": [each.y for each in streams]}
     group.check_equal(parts, when="before the first step ", advice="give all the same file or call")
@@ -74,7 +74,7 @@ class RankPairs(Pairs):
     """This rank's halves; the server has a channel to each device, a device one to the server."""
 
     def __init__(self, *args: Any, channels: Sequence[Channel], **options: Any) -> None:
-        self.rank, self.channels = Group("ranks").rank, channels
+        self.rank, self.channels = Group().rank, channels
         self.lock = threading.Lock()  # of ticks
         super().__init__(*args, **options)
 
@@ -163,7 +163,7 @@ class RankPairs(Pairs):
         run.here(self.batches(at, steps), self.settings.threads, lambda ready: ready - 1)
         run.close()
         names, seen = {f"worker {lane}": name for lane, name in enumerate(LANES)}, channel.arrived()
-        for i in run.watch.intervals():
+        for i in run.intervals:
             times: Any = {"start_s": i.start_s + DAY_S, "end_s": i.end_s + DAY_S}
             if i.kind != "send":
                 seen.append(i._replace(resource=names[i.resource], **times))

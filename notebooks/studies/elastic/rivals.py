@@ -112,7 +112,7 @@ def _on_rank(
     test: Pairs | None,
     settings: Mapping[str, Any],
 ) -> tuple[Record, dict[str, Tensor]] | None:
-    world = World("ranks")
+    world = World()
     make = _pipelined if kind == "torch_1f1b" else _parallel
     own = make(network.train(), data, settings, world)
     trained = [each for each in own.model.parameters() if each.requires_grad]

@@ -17,7 +17,7 @@ from tests.unit.elastic.helpers import images, make_bert, make_vit, texts, train
 
 def cache_of(network, data, frozen=2) -> Cache:
     network.freeze(frozen)
-    cache = Cache(network, data.x, Group("single"), wanted=True)
+    cache = Cache(network, data.x, Group(alone=True), wanted=True)
     cache.follow()
     return cache
 
@@ -87,7 +87,7 @@ def test_what_has_no_row_for_each_sample_is_not_stored(caplog):
     network, data = make_vit(), images()
     network.units[2] = Shared(network.units[2])
     network.freeze(1)
-    cache = Cache(network, data.x, Group("single"), wanted=True)
+    cache = Cache(network, data.x, Group(alone=True), wanted=True)
     for _ in range(2):
         cache.follow()
     assert caplog.text.count("no row for each sample") == 1

@@ -91,7 +91,7 @@ def test_what_is_frozen_stays_bit_for_bit():
     """With momentum, decay and old gradients around."""
     network = make_vit()
     optimizer = sgd(network.parameters(), lr=0.1, weight_decay=0.04)
-    units = Units(network, optimizer, World("single"))
+    units = Units(network, optimizer, World(alone=True))
     for _ in range(3):
         network(images().x).sum().backward()
         optimizer.step()

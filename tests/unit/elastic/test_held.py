@@ -166,7 +166,7 @@ def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
     sizes, optimizer = network.sizes(), adamw(network.parameters())
     network(images().x).sum().backward()
     optimizer.step()
-    Units(network, optimizer, World("single"))._keep({0, 1})
+    Units(network, optimizer, World(alone=True))._keep({0, 1})
     assert network.sizes() == sizes
     assert not network.units[5].qkv.weight.isfinite().any()
     kept = sum(p.numel() for unit in network.units[:2] for p in unit.parameters())
@@ -178,6 +178,6 @@ def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
     network = make_vit()
     network.units[8].norm = network.units[1].norm
     optimizer = adamw(network.parameters())
-    Units(network, optimizer, World("single"))._keep({1})
+    Units(network, optimizer, World(alone=True))._keep({1})
     assert not is_dropped(network.units[8].norm.weight)
     assert is_dropped(network.units[7].norm.weight)

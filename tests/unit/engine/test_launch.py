@@ -291,7 +291,6 @@ def _until(look, count):
 
 REFUSED = [
     (lambda: launch(print, ranks=0), "ranks is 0"),
-    (lambda: _trained(2, [1]), "runs inside alkit.launch"),
     (lambda: train_epoch(dense_model(2), made_batches(1), "al_fm", executor="ranks"),
      "ranks are for al_pipeline"),
     (lambda: train_epoch(dense_model(2), made_batches(1), executor="rank"), "executor is 'rank'"),

@@ -12,6 +12,7 @@ import torch
 from alkit import train_epoch
 from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
+from alkit.engine import run as executor
 from alkit.engine.run import Run, run_single, run_threads
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
@@ -163,7 +164,7 @@ class _Arithmetic:
         self.updates += 1
 
 
-def test_a_free_worker_takes_the_layer_with_most_work_left():
+def test_a_free_worker_takes_the_layer_with_most_work_left(monkeypatch):
     """Layer 1 takes four times as long as the others: it is taken unless something is begun."""
     seconds = {0: 1.0, 1: 4.0, 2: 1.0}
     lanes = Run(_schedule("free", 3), [_Arithmetic()] * 3)
@@ -176,9 +177,10 @@ def test_a_free_worker_takes_the_layer_with_most_work_left():
         task = lanes.pick(range(3))
         assert not begun or task.stage in begun
         taken.append((task.stage, ready and not begun))
-        times = [0.0, seconds[task.stage]]
-        lanes.watch.now = lambda stage, times=times: (times.pop(0), None)
+        times = iter([0.0, seconds[task.stage]])
+        monkeypatch.setattr(executor.time, "perf_counter", lambda times=times: next(times))
         lanes.perform(task, 0)
+        monkeypatch.undo()
     assert all(stage == 1 for stage, ready in taken[9:] if ready)
     assert {stage for stage, _ in taken[9:]} == {0, 1, 2}
 
