@@ -12,7 +12,6 @@ import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -106,7 +105,6 @@ def _on_rank(
     optimizer = settings["optimizer"](trained, lr=settings["lr"])
     scheduler = settings["scheduler"](optimizer)
     batch, seed = settings["batch_size"], settings.get("seed", 0)
-    looks = partial(evaluate, network)
     per_epoch = len(data) // batch * batch
     losses, rows = [], []
     for epoch in range(settings["epochs"]):
@@ -120,9 +118,9 @@ def _on_rank(
         found = {"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": float("nan")}
         own.gather()
         if validation is not None:
-            found["val_acc"] = float(looks(validation).mean())
+            found["val_acc"] = float(evaluate(network, validation).mean())
         rows.append(found | {"samples_per_s": per_epoch / train_s})
-    tested = None if test is None else looks(test)
+    tested = None if test is None else evaluate(network, test)
     mean = world.total(torch.stack(losses)) / own.shares
     state = {name: own.detach().clone() for name, own in network.state_dict().items()}
     if world.rank:
@@ -132,7 +130,6 @@ def _on_rank(
         history=pd.DataFrame(rows),
         losses=mean.view(-1, 1, 1),
         test_correct=tested,
-        metrics={} if tested is None else {"accuracy": float(tested.mean())},
     )
     return record, state
 
