@@ -5,7 +5,7 @@ record.losses, record.history, record.timeline, record.details.layouts
 
 freeze, layout      which layers freeze; where to cut, how many stages and replicas
 network, units      units of a network; which rank holds which, and how they move
-cache, memory       stored outputs of frozen layers; a rank's bytes against a budget
+cache               stored outputs of frozen layers
 stage, pipeline     units as a stage; the layout that runs, an epoch of it
 trainer             before each epoch: decide, change, train
 """

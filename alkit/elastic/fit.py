@@ -4,14 +4,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import nn
 
 from alkit.data.given import Loader, in_memory
 from alkit.data.parts import DataSet, Pairs, Part
 from alkit.elastic.layout import Planner
-from alkit.elastic.memory import Budget
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Details, Trainer
@@ -42,13 +40,13 @@ def model_of(plan: Plan) -> Network:
 def fit(plan: Plan) -> Record:
     """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
 
-    With a memory budget the last epoch's weights are the result. Losses are those of all steps.
+    Losses are those of all steps.
     """
     model, network = plan.model, model_of(plan)
     train, settings = plan.data.train, _settings(plan)
     drop_last = isinstance(train, Loader) and train.drops
     plan = replace(plan, data=_in_memory(plan.data))
-    foresee(network, plan, settings)  # what does not fit is said now
+    foresee(network, plan, settings)
     if settings.freeze != "none":
         network.check_freezing()
     learned = [each for each in network.parameters() if each.requires_grad]
@@ -63,10 +61,8 @@ def fit(plan: Plan) -> Record:
                 each.requires_grad_(True)
 
 
-def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, Budget]:
-    """Make every layout that freezing may come to, so that what does not fit is said early."""
-    rate: dict[str, Any] = {} if plan.lr is None else {"lr": plan.one_lr}
-    budget = Budget(network, partial(made, plan.optimizer or adam, **rate), settings.memory_budget)
+def foresee(network: Network, plan: Plan, settings: Settings) -> Planner:
+    """Make every layout that freezing may come to, so that what can't be cut is said early."""
     devices = plan.crew if plan.on_ranks else plan.workers or 1
     planner = network.planner(settings, devices=devices, batch=plan.batch_size)
     most, layout = network.frozen, None
@@ -75,9 +71,7 @@ def foresee(network: Network, plan: Plan, settings: Settings) -> tuple[Planner, 
     for frozen in range(network.frozen, most + 1):
         layout = planner.at(frozen, layout)
         check_untied("stages", [network.units[slice(*own)] for own in layout.bounds])
-        for stage in range(layout.stages):
-            budget.check(layout, stage)
-    return planner, budget
+    return planner
 
 
 def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -> Record:
@@ -85,33 +79,32 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
     world = World()
     advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
     world.check_equal(network.state_dict(), when="before the first step ", advice=advice)
-    planner, budget = foresee(network, plan, settings)
-    optimizer = budget.make(network.units[network.first() :].named_parameters())
+    planner = foresee(network, plan, settings)
+    rate: dict[str, Any] = {} if plan.lr is None else {"lr": plan.one_lr}
+    active = network.units[network.first() :].named_parameters()
+    optimizer: Any = made(plan.optimizer or adam, active, **rate)
     data: Any = plan.data.train
     trainer = Trainer(
         units=Units(network, optimizer, world),
         data=data,
         settings=settings,
         planner=planner,
-        budget=budget,
         epochs=plan.epochs,
         threads=plan.threads,
         drop_last=drop_last,
     )
     same: dict[str, Any] = {"drop_last": drop_last, "growing": settings.growing}
     same |= {"clip": settings.clip, "freeze": "none", "optimizer": type(optimizer).__name__}
-    if optimizer is not None:
-        same |= checkpoint.marks({"optimizers": {"units": optimizer.state_dict()}}, {}, "")
+    same |= checkpoint.marks({"optimizers": {"units": optimizer.state_dict()}}, {}, "")
     if settings.freeze != "none":  # a longer run may freeze otherwise from the first step on
         same["freeze"] = "a function" if callable(settings.freeze) else settings.freeze
         same |= {"alpha": settings.alpha, "epochs that it freezes in": plan.epochs}
     try:
-        choose = not settings.memory_budget  # a rank that has no room keeps no weights aside
-        record = train_epochs(trainer, plan, group=world, identity=same, choose=choose)
+        record = train_epochs(trainer, plan, group=world, identity=same)
         trainer.gather()
     finally:
         world.close()
-    details = Details(trainer.layouts, trainer.beginnings, pd.DataFrame(trainer.held))
+    details = Details(trainer.layouts, trainer.beginnings)
     losses = torch.tensor(trainer.losses, dtype=torch.float64).view(-1, 1, 1)
     return replace(record, losses=losses, details=details)
 

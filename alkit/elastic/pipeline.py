@@ -15,7 +15,6 @@ from torch import Tensor
 
 from alkit.base import tree
 from alkit.elastic.cache import Cache
-from alkit.elastic.memory import Held
 from alkit.elastic.settings import SCHEDULES
 from alkit.elastic.stage import Replica, UnitStage
 from alkit.engine import trainer
@@ -32,7 +31,6 @@ class Trained(trainer.Trained):
 
     row: dict[str, Any]  # columns of the history
     squares: list[float]  # a layer: the sum over steps of its gradient's squared norm
-    held: list[Held]  # bytes of every rank
 
 
 def run_epoch(
@@ -63,7 +61,6 @@ def run_epoch(
         seconds=seconds,
         row=row | dict(zip(COUNTS, counts.tolist(), strict=True)),
         squares=squares.tolist(),
-        held=[Held(**each) for each in world.gather(_held(replica))],
     )
 
 
@@ -95,16 +92,3 @@ def _own_parts(
         mine = slice(world.replica * micro, (world.replica + 1) * micro)
         every, weights = every[mine], [replicas * weight for weight in weights[mine]]
     return torch.cat(every), [(y[part], own) for part, own in zip(every, weights, strict=True)]
-
-
-def _held(replica: Replica) -> dict[str, int]:
-    """Return the bytes of this rank by part, as they are."""
-    first, (there, moments) = replica.network.first(), replica.units.held()
-    return {
-        "weights": sum(there[first:]),
-        "frozen": sum(there[:first]),
-        "gradients": replica.gradients,
-        "moments": moments,
-        "activations": replica.activations,
-        "message": replica.gradients if replica.world.reduce is not None else 0,
-    }

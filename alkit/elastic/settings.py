@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from alkit.base.arguments import check_real, check_whole
+from alkit.base.arguments import check_real
 from alkit.elastic.freeze import Policy, policy
 from alkit.schedule.flushed import gpipe, one_f_one_b
 
@@ -29,9 +29,6 @@ class Settings:
         clip: largest norm of all gradients together; None for no limit.
         budget: millions of parameters of the largest stage that a device holds; None: of the
             largest one before anything was frozen, as published.
-        memory_budget: bytes that a rank may hold while it trains, see `alkit.elastic.memory`; None
-            for any. Weights, gradients and moments that do not fit are refused before the first
-            step, in all layouts that freezing may come to, and activations in it.
     """
 
     freeze: str | Policy = "none"
@@ -45,11 +42,9 @@ class Settings:
     growing: bool = False
     clip: float | None = None
     budget: float | None = None
-    memory_budget: int | None = None
 
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule is {self.schedule!r}: give {', '.join(SCHEDULES)}")
         policy(self.freeze, self.alpha)  # says now what is wrong with it
         check_real("clip", self.clip)
-        check_whole(memory_budget=self.memory_budget)

@@ -9,9 +9,7 @@ The engine decides when. Gradients are those of the mean loss over the global ba
 """
 
 import math
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -22,10 +20,8 @@ from torch import Tensor
 
 from alkit.base import tree
 from alkit.elastic.layout import Layout
-from alkit.elastic.memory import Budget
 from alkit.elastic.settings import Settings
-from alkit.elastic.units import Units, bytes_of
-from alkit.engine.costs import saving
+from alkit.elastic.units import Units
 from alkit.engine.device import beside, place
 from alkit.engine.optimizers import check_reached
 from alkit.engine.random import noise_of
@@ -58,15 +54,11 @@ class Replica:
 
     units: Units
     settings: Settings
-    budget: Budget
     layout: Layout
     micro: int  # micro-batches of a batch
     epoch: int
     first_step: int  # number of the epoch's first step in the run
     losses: list[Tensor] = field(default_factory=list)  # a scalar a step
-    gradients: int = 0  # bytes, in the first step, as the next two
-    kept: dict[Any, dict[int, int]] = field(default_factory=dict)  # by storage, of each flight
-    activations: int = 0  # the most that was kept at once
 
     def __post_init__(self) -> None:
         self.network, self.world = self.units.network, self.units.world
@@ -118,15 +110,11 @@ class UnitStage:
         if not self.is_first:
             x = tree.map_tensors(partial(leaf, wants=self.wants_input_gradient), x)
         key = replica.first_step + batch, replica.world.replica * replica.micro + micro
-        counting: Any = nullcontext({}) if batch else saving(network)
-        with counting as replica.kept[self.bounds, micro]:
-            output = network.run(self.inputs(x), *self.bounds, key=key)
-            if self.is_last:
-                with noise_of(network.loss, network.seed, "loss", *key):
-                    output = network.loss(output, place(own[0], network)) * own[1]
+        output = network.run(self.inputs(x), *self.bounds, key=key)
+        if self.is_last:
+            with noise_of(network.loss, network.seed, "loss", *key):
+                output = network.loss(output, place(own[0], network)) * own[1]
         self.flights[batch, micro] = Graph(x, output)
-        now = sum(ChainMap(*replica.kept.values()).values())
-        replica.activations = max(replica.activations, now)
         if not self.is_last:
             return tree.detach(output), own
         replica.check_finite("loss", output.item(), batch)
@@ -137,7 +125,6 @@ class UnitStage:
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
         """Take the gradients of the output's floating tensors, hand on those of the input's."""
-        self.replica.kept.pop((self.bounds, micro))
         above = None if self.is_last else place(payload, self.replica.network) or []
         # a list even if it is empty: the stage below waits for a word
         return self.flights.pop((batch, micro)).backward(above)
@@ -147,10 +134,6 @@ class UnitStage:
         replica, world, optimizer = self.replica, self.replica.world, self.replica.units.optimizer
         if not self.steps:
             return
-        if batch == 0:
-            replica.gradients = bytes_of(p.grad for _, p in self.parameters if p.grad is not None)
-            if world.ranks > 1 or replica.layout.stages == 1:  # one process has all stages
-                replica.budget.check(replica.layout, world.stage, replica.activations)
         if world.reduce is not None:
             average([each for _, each in self.parameters if each.requires_grad], world.reduce)
         if replica.first_step + batch == 0:

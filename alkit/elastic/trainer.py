@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from alkit.data.parts import Pairs
 from alkit.elastic.cache import Cache
 from alkit.elastic.freeze import Observation, policy
 from alkit.elastic.layout import Layout, Planner
-from alkit.elastic.memory import Budget
 from alkit.elastic.pipeline import Trained, run_epoch
 from alkit.elastic.settings import Settings
 from alkit.elastic.stage import Replica
@@ -35,15 +33,10 @@ OF_LAYOUT = ("frozen", "stages", "replicas", "micro", "batch")  # columns of the
 
 @dataclass(frozen=True, repr=False)
 class Details(Brief):
-    """What elastic training leaves beside the record, the same on all ranks.
-
-    `held` has a row an epoch and rank: bytes by part, see `alkit.elastic.memory`, counted in the
-    epoch's first step. Without ranks one process holds it all.
-    """
+    """What elastic training leaves beside the record, the same on all ranks."""
 
     layouts: list[Layout]  # of every epoch
     beginnings: list[Timeline]  # the first steps of every epoch's timeline, of this call
-    held: pd.DataFrame
 
 
 def order(samples: int, seed: int, epoch: int) -> Tensor:
@@ -59,14 +52,12 @@ class Trainer(trainer.Trainer):
     data: Pairs
     settings: Settings
     planner: Planner
-    budget: Budget
     epochs: int  # of the whole run
     threads: int
     drop_last: bool  # is a smaller last batch left out
     losses: list[float] = field(default_factory=list)  # of all steps
     norms: list[list[float]] = field(default_factory=list)  # of layers' gradients, a row an epoch
     layouts: list[Layout] = field(default_factory=list)
-    held: list[dict[str, int]] = field(default_factory=list)
     beginnings: list[Timeline] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -103,7 +94,6 @@ class Trainer(trainer.Trainer):
         replica = Replica(
             units=self.units,
             settings=self.settings,
-            budget=self.budget,
             layout=layout,
             micro=micro * (1 if self.world.ranks > 1 else layout.replicas),
             epoch=epoch,
@@ -112,7 +102,6 @@ class Trainer(trainer.Trainer):
         found = run_epoch(replica, steps, self.cache, self.data.y, self.threads)
         self.losses += found.losses.flatten().tolist()
         self.norms.append(self._norms(found.squares, len(steps)))
-        self.held += [{"epoch": epoch, "rank": n} | e.plain() for n, e in enumerate(found.held)]
         self.beginnings.append(found.timeline.between(0, SHOWN - 1))
         row = {"step": len(self.losses)} | {name: getattr(layout, name) for name in OF_LAYOUT}
         row |= {"cached": self.cache.now is not None, "change_s": change_s} | found.row
@@ -139,14 +128,14 @@ class Trainer(trainer.Trainer):
         """Return all that training changes, in any layout the same; every rank calls it."""
         self.gather()
         layouts = [asdict(layout) for layout in self.layouts]
-        found = {"losses": self.losses, "norms": self.norms, "held": self.held, "layouts": layouts}
+        found = {"losses": self.losses, "norms": self.norms, "layouts": layouts}
         model = dict(self.model.state_dict())
         return {"model": model, "units": self.units.state(), "found": found}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Go on from what `state` returned, on any number of devices."""
         found = saved["found"]
-        self.losses, self.norms, self.held = found["losses"], found["norms"], found["held"]
+        self.losses, self.norms = found["losses"], found["norms"]
         self.layouts = [Layout(**own) for own in found["layouts"]]
         self.units.freeze(self.layouts[-1].frozen if self.layouts else self.model.frozen)
         self.model.load_state_dict(saved["model"])

@@ -10,7 +10,7 @@ their shapes alone: one number that is none stands for all of a tensor, so whoev
 be told. What moves goes unit by unit: no rank ever holds what it is not to keep, but for one unit.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -102,13 +102,6 @@ class Units:
         for number, moments in saved["moments"].items():
             self._restore(int(number), moments)
 
-    def held(self) -> tuple[list[int], int]:
-        """Return the bytes of the weights of each unit that are here, and those of all moments."""
-        here = [filter(lambda own: not is_dropped(own), tensors_of(u)) for u in self.network.units]
-        there = [bytes_of(own) for own in here]
-        states = self.optimizer.state.values()
-        return there, bytes_of(t for own in states for t in own.values() if torch.is_tensor(t))
-
     def _restore(self, number: int, moments: Mapping[str, Mapping[str, Any]]) -> None:
         named = dict(self.network.units[number].named_parameters())
         check_moments(self.optimizer, ((named[name], own) for name, own in moments.items()))
@@ -179,9 +172,3 @@ def tensors_of(unit: nn.Module) -> list[Tensor]:
 def is_dropped(tensor: Tensor) -> bool:
     """Whether a rank keeps the shape of a tensor alone."""
     return tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size()
-
-
-def bytes_of(tensors: Iterable[Tensor]) -> int:
-    """Return the bytes of tensors, each once; of sparse ones those of their values."""
-    found = {id(own): own._values() if own.is_sparse else own for own in tensors}
-    return sum(own.nbytes for own in found.values())

@@ -2,8 +2,7 @@
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
@@ -80,24 +79,3 @@ def backprop_costs(
     seconds = defaultdict(float, late.task_s())
     kinds = "forward", "backward", "update"
     return [BlockCost(*(seconds[kind, at] for kind in kinds)) for at in range(len(stages))]
-
-
-@contextmanager
-def saving(model: nn.Module) -> Iterator[dict[int, int]]:
-    """Yield the bytes that forwards in this block save for a backward, by address of a storage.
-
-    Parameters and buffers of the model don't count. What an operator keeps inside itself is not
-    seen.
-    """
-    own = {each.untyped_storage().data_ptr() for each in (*model.parameters(), *model.buffers())}
-    saved: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() in own:
-            return tensor
-        saved[storage.data_ptr()] = storage.nbytes()
-        return tensor.detach()  # an output that is saved would hold the node that holds it
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
-        yield saved

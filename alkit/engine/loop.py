@@ -38,18 +38,16 @@ def train_epochs(
     *,
     identity: Mapping[str, Any] | None = None,
     group: Group | None = None,
-    choose: bool = True,
 ) -> Record:
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
     Args:
         identity: what else, beside plan, rates and data, may not differ when a run is resumed.
-        choose: whether the best epoch's weights are the result; otherwise the last one's.
     """
     group, path = group or Group(alone=True), plan.checkpoint
     held = files.locked(path) if group.is_first and path is not None else nullcontext()
     with held, closing(Rates(trainer, plan.scheduler)) as rates:
-        run = _Run(trainer, plan, rates, dict(identity or {}), group, choose=choose)
+        run = _Run(trainer, plan, rates, dict(identity or {}), group)
         if plan.progress and group.is_first and run.ended and run.rows:
             tqdm.write(f"{path} holds the whole run, of {len(run.rows)} epochs: its result")
         hidden = not (plan.progress and group.is_first)
@@ -71,8 +69,6 @@ class _Run:
         rates: Rates,
         identity: dict[str, Any],
         group: Group,
-        *,
-        choose: bool,
     ) -> None:
         validated = plan.data.validation is not None
         rates.check(validated=validated)
@@ -84,7 +80,7 @@ class _Run:
         self.remembering: list[Any] = [e for e in plan.callbacks if hasattr(e, "state_dict")]
         self.settings = self._settings(identity)
         # without validation the last epoch is the best
-        self.choose = choose and (validated or bool(self.best_by.column))
+        self.choose = validated or bool(self.best_by.column)
         self.rows: list[Row] = []
         self.best_epoch, self.stopped, self.seconds = 0, False, 0.0
         self.best = _copied(trainer.model) if self.choose else None

@@ -18,12 +18,13 @@ from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch, updating
 from alkit.base import tree
-from alkit.engine.costs import BlockCost, backprop_stages, saving
+from alkit.engine.costs import BlockCost, backprop_stages
 from alkit.engine.optimizers import adam
 from alkit.engine.run import run_single
 from alkit.engine.stage import Stage
 from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule, al
+from studies.common.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ def _row(model: ALModel | BPModel) -> _Row:
 def _sizes(row: _Row, payload: Any) -> Iterator[tuple[int, int, int]]:
     """Yield what each stage hands on, what it keeps for its backward, and its parameters."""
     for block, stage in zip(row.blocks, row.stages, strict=True):
-        with saving(block) as saved, torch.enable_grad():
+        with (ledger := Ledger(block)).recording(), torch.enable_grad():
             payload = stage.forward(payload, 0, 0)
         handed_on = sum(each.nbytes for each in tree.tensors(payload[0] if payload else ()))
         parameters = sum(each.nbytes for each in block.parameters())
-        yield handed_on, sum(saved.values()), parameters
+        yield handed_on, ledger.now, parameters

@@ -4,16 +4,14 @@
     ddp_fewer         the same; the caller gives it fewer epochs, at whose end the rate is 0
     torch_1f1b        torch.distributed.pipelining: every rank has a stage, cut where ours is
 
-Samples, their order, recipe and loss are those of elastic training. Of the DDP rows it is counted
-what a rank holds; their gradients lie in the buckets that travel, which takes the least memory.
+Samples, their order, recipe and loss are those of elastic training. DDP's gradients lie in the
+buckets that travel, which takes the least memory.
 """
 
 import copy
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -24,24 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from alkit.base import tree
 from alkit.data.parts import Pairs
-from alkit.elastic.memory import Held
 from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import order
-from alkit.elastic.units import World, bytes_of
+from alkit.elastic.units import World
 from alkit.engine.evaluate import evaluate
 from alkit.engine.launch import launch
 from alkit.engine.trainer import Record
-from studies.common.ledger import Ledger
 from studies.common.torch_pipelines import PlainGradient
-
-
-@dataclass(frozen=True)
-class Details:
-    """What a rival leaves beside the record: bytes by rank."""
-
-    held: pd.DataFrame
-
 
 RIVALS = ("ddp", "ddp_fewer", "torch_1f1b")
 
@@ -79,14 +67,12 @@ class _Rival:
 
     Attributes:
         model: what the optimiser steps on this rank.
-        held: bytes of a step by part, but for moments; None where they are not counted.
         step: of rows: makes all gradients, clips them, returns this rank's loss.
         gather: makes the network whole on every rank.
         shares: losses that add up to one global loss.
     """
 
     model: nn.Module
-    held: Callable[[], dict[str, int]] | None
     step: Callable[[Tensor], Tensor]
     gather: Callable[[], None]
     shares: int
@@ -119,7 +105,6 @@ def _on_rank(
     optimizer = settings["optimizer"](trained, lr=settings["lr"])
     scheduler = settings["scheduler"](optimizer)
     batch, seed = settings["batch_size"], settings.get("seed", 0)
-    looks = partial(evaluate, network)
     per_epoch = len(data) // batch * batch
     losses, rows = [], []
     for epoch in range(settings["epochs"]):
@@ -133,52 +118,34 @@ def _on_rank(
         found = {"epoch": epoch, "train_s": train_s, "change_s": 0.0, "val_acc": float("nan")}
         own.gather()
         if validation is not None:
-            found["val_acc"] = float(looks(validation).mean())
+            found["val_acc"] = float(evaluate(network, validation).mean())
         rows.append(found | {"samples_per_s": per_epoch / train_s})
-    tested = None if test is None else looks(test)
+    tested = None if test is None else evaluate(network, test)
     mean = world.total(torch.stack(losses)) / own.shares
-    moments = bytes_of(t for one in optimizer.state.values() for t in one.values())
-    held = [] if own.held is None else world.gather(own.held() | {"moments": moments})
     state = {name: own.detach().clone() for name, own in network.state_dict().items()}
     if world.rank:
         return None
-    rows_held = [{"rank": n, **Held(**own).plain()} for n, own in enumerate(held)]
     record = Record(
         model=None,
         history=pd.DataFrame(rows),
         losses=mean.view(-1, 1, 1),
         test_correct=tested,
-        metrics={} if tested is None else {"accuracy": float(tested.mean())},
-        details=Details(pd.DataFrame(rows_held)),
     )
     return record, state
 
 
 def _parallel(network: Network, data: Pairs, settings: Mapping[str, Any], world: World) -> _Rival:
     model = DistributedDataParallel(WithLoss(network), gradient_as_bucket_view=True)
-    ledger = Ledger(network)
 
     def step(batch: Tensor) -> Tensor:
         own = [*tree.micro_batches(batch, world.ranks)][world.rank]
-        with nullcontext() if ledger.peak else ledger.recording():  # the first step is counted
-            loss = model(_inputs(data, own), data.y[own])
+        loss = model(_inputs(data, own), data.y[own])
         loss.backward()
         if settings["clip"] is not None:
             nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
         return loss.detach()
 
-    def held() -> dict[str, int]:
-        trained = {p for p in model.parameters() if p.requires_grad}
-        frozen = {p for p in model.parameters() if not p.requires_grad}
-        return {
-            "weights": bytes_of([*trained, *network.buffers()]),
-            "frozen": bytes_of(frozen),
-            "gradients": bytes_of(trained),
-            "activations": ledger.peak,
-            "message": 0,
-        }
-
-    return _Rival(model, held, step, lambda: None, world.ranks)
+    return _Rival(model, step, lambda: None, world.ranks)
 
 
 def _pipelined(network: Network, data: Pairs, settings: Mapping[str, Any], world: World) -> _Rival:
@@ -207,7 +174,7 @@ def _pipelined(network: Network, data: Pairs, settings: Mapping[str, Any], world
             for tensor in network.units[low:high].state_dict().values():
                 dist.broadcast(tensor, rank)
 
-    return _Rival(own, None, step, gather, 1)
+    return _Rival(own, step, gather, 1)
 
 
 class _Units(nn.Module):

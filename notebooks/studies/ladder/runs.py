@@ -21,6 +21,7 @@ from alkit.al.fit import Trainer
 from alkit.al.model import ALModel
 from alkit.base.seeds import generator_for
 from alkit.data.parts import DataSet, Part
+from alkit.engine.callbacks import Best
 from alkit.engine.loop import train_epochs
 from alkit.engine.modes import evaluating
 from alkit.engine.trainer import Plan, Record
@@ -133,10 +134,11 @@ def _fit(model: Any, plan: Plan, *, narrow: bool) -> Record | None:
     """Train all epochs; None where a loss is not finite."""
     method = "bp" if isinstance(model, BPModel) else "local" if model.rule else "al"
     trainer = Trainer(model, method, {"seed": plan.seed})
-    whole = replace(plan, scheduler=cosine(plan.epochs), progress=False)
+    last = Best("epoch")  # the largest number
+    whole = replace(plan, scheduler=cosine(plan.epochs), callbacks=(last,), progress=False)
     try:
         with torch.autocast("cpu", torch.bfloat16) if narrow else nullcontext():
-            return train_epochs(trainer, whole, choose=False)
+            return train_epochs(trainer, whole)
     except FloatingPointError:
         return None
 

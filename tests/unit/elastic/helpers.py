@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +14,13 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 import alkit
 from alkit.data.parts import Pairs
-from alkit.elastic import Network, Settings, bert_classifier, vit_classifier
+from alkit.elastic import Network, Settings, bert_classifier, trainer, vit_classifier
 from alkit.elastic.freeze import Observation, cap
-from alkit.elastic.layout import Layout
-from alkit.elastic.memory import Budget, Held
+from alkit.elastic.layout import Layout, Planner
+from alkit.elastic.pipeline import Trained
+from alkit.elastic.stage import Replica
 from alkit.elastic.trainer import order
-from alkit.engine.optimizers import made
+from alkit.elastic.units import is_dropped, tensors_of
 from alkit.engine.trainer import Record
 from alkit.models.encoder import BertSizes, ViTSizes
 from tests.helpers import on_ranks
@@ -92,25 +94,34 @@ def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[
     return on_ranks(calls, ranks)
 
 
-PARTS = ["weights", "frozen", "gradients", "moments", "message"]
+def holding(call: Callable[[], Found]) -> tuple[Found, list[tuple[list[int], list[int]]]]:
+    """Make a call; return also, an epoch, of which units this rank has weights, and moments."""
+    there, run = [], trainer.run_epoch
+
+    def looked(replica: Replica, *rest: Any) -> Trained:
+        found, own = run(replica, *rest), list(map(tensors_of, replica.network.units))
+        weights = [n for n, each in enumerate(own) if not any(map(is_dropped, each))]
+        state = replica.units.optimizer.state
+        moments = [n for n, each in enumerate(own) if any(tensor in state for tensor in each)]
+        there.append((weights, moments))
+        return found
+
+    with patch.object(trainer, "run_epoch", looked):
+        return call(), there
 
 
-def own(settings: Mapping[str, Any]) -> Settings:
-    """Return what is elastic training's own."""
+def shared_out(network: Network, layout: Layout, rank: int) -> tuple[list[int], list[int]]:
+    """Return of which units a rank is to have weights, and moments."""
+    low, high = layout.bounds[rank % layout.stages]
+    front = [] if rank % layout.stages else range(layout.start)
+    return [*front, *range(low, high)], [*range(max(low, network.first(layout.frozen)), high)]
+
+
+def planner(network: Network, settings: Mapping[str, Any]) -> Planner:
+    """Return what makes the layouts of a call on two devices."""
     names = {each.name for each in fields(Settings)}
-    return Settings(**{name: value for name, value in settings.items() if name in names})
-
-
-def planner(network: Network, settings: Mapping[str, Any], devices: int = 2) -> Any:
-    """Return what makes the layouts of a call."""
-    return network.planner(own(settings), devices=devices, batch=settings["batch_size"])
-
-
-def calculated(network: Network, settings: Mapping[str, Any], layout: Layout) -> list[Held]:
-    """Return what a rank of each stage holds beside activations."""
-    make = partial(made, settings["optimizer"], lr=settings["lr"])
-    budget = Budget(network, make)
-    return [budget.held(layout, stage) for stage in range(layout.stages)]
+    own = Settings(**{name: value for name, value in settings.items() if name in names})
+    return network.planner(own, devices=2, batch=settings["batch_size"])
 
 
 def adamw(parameters: Iterable[Any], lr: float = 1e-3, decay: float = 0.01) -> torch.optim.AdamW:
@@ -125,10 +136,6 @@ def adamw(parameters: Iterable[Any], lr: float = 1e-3, decay: float = 0.01) -> t
 
 
 sgd = partial(torch.optim.SGD, momentum=0.9)
-
-
-def parts(own: Held) -> dict[str, int]:
-    return {name: own.plain()[name] for name in PARTS}
 
 
 @dataclass(frozen=True)

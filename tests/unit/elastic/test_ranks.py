@@ -20,19 +20,18 @@ from studies.elastic import ablation as study
 from studies.elastic.tasks import Task
 from tests.helpers import refused
 from tests.unit.elastic.helpers import (
-    PARTS,
     SETTINGS,
     Found,
-    calculated,
     close,
     expected,
+    holding,
     images,
     make_vit,
     on_devices,
-    parts,
     plain,
     same,
     sgd,
+    shared_out,
     train,
     training,
 )
@@ -101,7 +100,8 @@ def two(killed, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def four():
-    return on_devices({"two stages": training(stages=2), "sgd": training(settings=SGD)}, ranks=4)
+    sgd = partial(holding, training(settings=SGD))
+    return on_devices({"two stages": training(stages=2), "sgd": sgd}, ranks=4)
 
 
 def test_two_ranks_give_back_what_they_have_trained():
@@ -147,12 +147,9 @@ def test_whatever_the_layout_all_ranks_end_as_the_plain_loop(
 
 
 def test_four_ranks_share_a_network_out(four):
-    found = four["sgd"][0]
-    close(found, plain(make_vit(), images(), SGD))
-    layout = found.layouts[0]
-    for rank, own in enumerate(calculated(make_vit(), SGD, layout)):
-        assert found.held[PARTS].iloc[rank].to_dict() == parts(own)
-    assert found.held.moments.sum() == found.held.weights.sum()
+    for rank, (found, there) in enumerate(four["sgd"]):
+        close(found, plain(make_vit(), images(), SGD))
+        assert there == [shared_out(make_vit(), layout, rank) for layout in found.layouts]
 
 
 def test_ranks_that_begin_with_different_weights(two):

@@ -51,8 +51,6 @@ REFUSED = [
     (lambda: Network([nn.Identity()] * 5, 2, None), "give an embedding, 2 units a layer"),
     (thawed, "freezing goes one way"),
     (trained(clip=0.0), "clip is 0"),
-    (trained(memory_budget=0, workers=2), "memory_budget is 0: it must be"),
-    (trained(memory_budget=0, ranks=2), "memory_budget is 0: it must be"),
     (trained(ranks=2, stages=4), "stages is 4 and there are 2 devices"),
     (trained(ranks=3), "stages is 3 and there are 3 devices: give a power of two"),
     (rivalled("dp"), "give ddp, .*, torch_1f1b"),
