@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,7 @@ def fit(
     there = [each.name for each in fields(chosen.settings) if each.init]
     for other in own.keys() & INSTEAD.keys() - {*there}:
         raise TypeError(f"{name} takes no {other}=: give {INSTEAD[other]}")
-    check_settings(own, there)
+    check_settings(own, there, signature(fit).parameters)
     if name == "bp" and METHODS[_made_for(model)].room in ("elastic", "dtp"):  # a model of theirs
         model, loss = nn.Sequential(model), loss or model.loss
     if optimizer is not None:

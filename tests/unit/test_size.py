@@ -22,7 +22,7 @@ HOME = Path(__file__).parents[2]
 SLACK = 25  # lines that a row may be above what there is, so that not every commit moves it
 LIMITS = {  # what is counted: (allowed now, to reach)
     "front": (850, 850),
-    "base": (301, 250),
+    "base": (254, 250),
     "data": (1_137, 900),
     "models": (804, 720),
     "schedule": (1_000, 1_000),
@@ -34,7 +34,7 @@ LIMITS = {  # what is counted: (allowed now, to reach)
     "dtp": (1_199, 1_200),
     "lab": (900, 850),
     "judge": (250, 250),
-    "alkit": (15_716, 15_500),
+    "alkit": (15_690, 15_500),
     "alkit, code": (10_136, 9_800),
     "alkit, files": (127, 125),
     "notebooks/studies": (7_961, 4_500),

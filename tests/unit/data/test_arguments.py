@@ -1,14 +1,11 @@
 """First steps that go wrong: messages with what was given, what is allowed and what to do."""
 
-import inspect
-
 import pytest
 import torch
 from torch import nn
 
 import alkit
 from alkit import delayed, train_epoch
-from alkit.base import arguments
 from alkit.base.arguments import check_whole
 from alkit.data import datasets
 from alkit.data.pairs import as_pair
@@ -71,11 +68,10 @@ def test_numbers_as_texts(value):
 @pytest.mark.parametrize(
     "train",
     [
-        lambda: train_blocks([nn.Linear(6, 3)], nn.functional.cross_entropy, [(X, Y)], clpi=1),
         lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="elastic", clpi=1),
         lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="splitfed", clpi=1),
     ],
-    ids=["delayed", "elastic", "split"],
+    ids=["elastic", "split"],
 )
 def test_unknown_settings_list_the_names(train):
     with pytest.raises(TypeError, match=r"unknown settings clpi.*: there are .*(seed|clip)"):
@@ -102,14 +98,6 @@ def test_representations_are_one_line():
         assert "\n" not in text
         assert len(text) < 400
         assert "[[" not in text
-
-
-def test_arguments_that_a_setting_may_be_meant_as_are_those_of_fit():
-    taken = inspect.signature(alkit.fit).parameters.values()
-    assert [each.name for each in taken if each.kind != each.VAR_KEYWORD] == [
-        "model",
-        *arguments.ARGUMENTS,
-    ]
 
 
 @pytest.mark.parametrize(
