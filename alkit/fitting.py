@@ -61,7 +61,7 @@ def fit(
         model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; "bp"
             trains any other uncut. DTP asks for modules that have an inverse
             (`alkit.dtp.from_blocks`). Or a method's own model, such as an ALModel.
-        train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
+        train: tensors or arrays (x, y); a DataLoader or another iterable of batches; a
             Dataset; a data set, which brings the other parts. x and y reach the first block and the
             loss as they are. Elastic training and split learning deal all samples of a loader anew.
         validation, test: likewise; without the first the last epoch is the best.

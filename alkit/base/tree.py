@@ -1,21 +1,21 @@
 """Nested tuples, lists and dicts of tensors, such as a tensor and its mask."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Apply `fn` to every tensor of `tree`; the structure and other leaves stay."""
-    if isinstance(tree, Tensor):
+def map_tensors(fn: Callable[[Any], Any], tree: Any, kinds: Any = Tensor) -> Any:
+    """Apply `fn` to every tensor of `tree`, or leaf of other kinds; all else stays."""
+    if isinstance(tree, kinds):
         return fn(tree)
     if isinstance(tree, tuple | list):
-        made = (map_tensors(fn, branch) for branch in tree)
+        made = (map_tensors(fn, branch, kinds) for branch in tree)
         return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
-    if isinstance(tree, dict):
-        return {key: map_tensors(fn, branch) for key, branch in tree.items()}
+    if isinstance(tree, Mapping):
+        return {key: map_tensors(fn, branch, kinds) for key, branch in tree.items()}
     return tree
 
 

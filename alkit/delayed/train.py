@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alkit.base import tree
-from alkit.data.pairs import as_pair
+from alkit.data.given import as_pair
 from alkit.delayed.methods import method_named
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import SHARED, Own, most_in_flight, own_schedule, schedule_for
