@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def fit(
         model: a list of blocks, an `nn.Sequential` or a network that `alkit.blocks` cuts; "bp"
             trains any other uncut. DTP asks for modules that have an inverse
             (`alkit.dtp.from_blocks`). Or a method's own model, such as an ALModel.
-        train: tensors, arrays or lists (x, y); a DataLoader or another iterable of batches; a
+        train: tensors or arrays (x, y); a DataLoader or another iterable of batches; a
             Dataset; a data set, which brings the other parts. x and y reach the first block and the
             loss as they are. Elastic training and split learning deal all samples of a loader anew.
         validation, test: likewise; without the first the last epoch is the best.
@@ -111,7 +112,7 @@ def fit(
     there = [each.name for each in fields(chosen.settings) if each.init]
     for other in own.keys() & INSTEAD.keys() - {*there}:
         raise TypeError(f"{name} takes no {other}=: give {INSTEAD[other]}")
-    check_settings(own, there)
+    check_settings(own, there, signature(fit).parameters)
     if name == "bp" and METHODS[_made_for(model)].room in ("elastic", "dtp"):  # a model of theirs
         model, loss = nn.Sequential(model), loss or model.loss
     if optimizer is not None:

@@ -19,7 +19,7 @@ from alkit.al.codes import Codes
 from alkit.al.layers import AL, both
 from alkit.al.model import ALModel
 from alkit.base import tree
-from alkit.data.pairs import as_pair
+from alkit.data.given import as_pair
 from alkit.engine.compiled import Compile, Step
 from alkit.engine.device import beside, device_of, place
 from alkit.engine.losses import LossLog

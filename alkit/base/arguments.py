@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import Field, fields
+from dataclasses import fields
 from difflib import get_close_matches
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +13,7 @@ import numpy as np
 def given(value: Any) -> str:
     """Describe a value in a few words: what a message or a `repr` has room for."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        kind = "" if type(value).__module__.startswith("torch") else f"{type(value).__name__} "
-        return f"{kind}{value.dtype} of {tuple(value.shape)}"
+        return f"{value.dtype} of {tuple(value.shape)}"
     if isinstance(value, type):
         return f"{value.__name__} (a class)"
     if isinstance(value, Mapping | list | tuple) and len(repr(value)) > 80:
@@ -26,10 +25,9 @@ def given(value: Any) -> str:
 class Brief:
     """A dataclass whose `repr` is one line, whatever its tensors and tables hold."""
 
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
     def __repr__(self) -> str:
-        shown = (f"{field.name}={given(getattr(self, field.name))}" for field in fields(self))
+        names = (field.name for field in fields(self))  # type: ignore[arg-type]
+        shown = (f"{name}={given(getattr(self, name))}" for name in names)
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
@@ -58,25 +56,10 @@ def check_whole(**numbers: Any) -> None:
             raise ValueError(f"{name} is {value}: it must be at least 1")
 
 
-def changed(settings: Any, changes: Mapping[str, Any]) -> Any:
-    """Return an instance of settings, a dataclass, with these values.
-
-    Raises:
-        TypeError: a name that there is not; lists those that there are.
-    """
-    check_settings(changes, [field.name for field in fields(settings) if field.init])
-    return settings(**changes)
-
-
-# of `alkit.fit`, as which a setting may be meant
-ARGUMENTS = """train validation test method loss optimizer lr scheduler epochs batch_size device
-    workers threads ranks checkpoint metrics callbacks seed progress""".split()
-
-
-def check_settings(names: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse settings that nothing reads; say what they may have been meant to be."""
+def check_settings(names: Iterable[str], known: Sequence[str], others: Iterable[str]) -> None:
+    """Refuse settings that nothing reads, which may have been meant as those or as others."""
     if unknown := [name for name in names if name not in known]:
-        said = f"unknown settings {', '.join(unknown)}{meant(unknown[0], [*known, *ARGUMENTS])}"
+        said = f"unknown settings {', '.join(unknown)}{meant(unknown[0], [*known, *others])}"
         raise TypeError(f"{said}: there are {', '.join(known)}")
 
 

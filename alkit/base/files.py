@@ -1,7 +1,4 @@
-"""Files that are whole at any moment: written beside their place, then renamed into it.
-
-A process that is killed leaves the old file or the new one. A link stays, and leads to the new.
-"""
+"""Files that are whole at any moment: a killed process leaves the old file or the new one."""
 
 import glob
 import os
@@ -15,7 +12,7 @@ from filelock import FileLock
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to, which becomes `path` when the block ends without an error."""
+    """Give a path to write to, which becomes `path`, or what a link leads to, after the block."""
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -30,13 +27,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Let nobody else hold `path` meanwhile; what killed runs left of a partial file is removed.
-
-    The lock is the system's, so it ends with its process, however that ends; `.NAME.lock` stays.
-
-    Raises:
-        filelock.Timeout: another run holds it.
-    """
+    """Hold `path` alone, or raise `filelock.Timeout`; what killed runs left of it is removed."""
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=0):

@@ -1,21 +1,21 @@
 """Nested tuples, lists and dicts of tensors, such as a tensor and its mask."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def map_tensors(fn: Callable[[Tensor], Any], tree: Any) -> Any:
-    """Apply `fn` to every tensor of `tree`; the structure and other leaves stay."""
-    if isinstance(tree, Tensor):
+def map_tensors(fn: Callable[[Any], Any], tree: Any, kinds: Any = Tensor) -> Any:
+    """Apply `fn` to every tensor of `tree`, or leaf of other kinds; all else stays."""
+    if isinstance(tree, kinds):
         return fn(tree)
     if isinstance(tree, tuple | list):
-        made = (map_tensors(fn, branch) for branch in tree)
+        made = (map_tensors(fn, branch, kinds) for branch in tree)
         return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
-    if isinstance(tree, dict):
-        return {key: map_tensors(fn, branch) for key, branch in tree.items()}
+    if isinstance(tree, Mapping):
+        return {key: map_tensors(fn, branch, kinds) for key, branch in tree.items()}
     return tree
 
 
@@ -39,14 +39,9 @@ def detach(tree: Any) -> Any:
 
 
 def to_device(tree: Any, device: Any) -> Any:
-    """Move every tensor of `tree` to `device`; tensors that are there already are not copied.
-
-    From pinned memory the host does not wait for the copy: what lies there may not change before.
-    """
+    """Move every tensor of `tree`; what lies in pinned memory may not change before it is there."""
 
     def moved(tensor: Tensor) -> Tensor:
-        if tensor.device == device:
-            return tensor
         pinned = tensor.device.type == "cpu" and tensor.is_pinned()
         return tensor.to(device, non_blocking=pinned)
 
@@ -78,32 +73,22 @@ def micro_batches(tree: Any, micro: int) -> Iterator[Any]:
     size = batch_size(tree)
     if size < micro:
         raise ValueError(f"a batch of {size} does not divide into {micro} micro-batches")
-    ends = [part * size // micro for part in range(micro + 1)]
-    for start, end in zip(ends, ends[1:], strict=False):
-        yield rows(tree, slice(start, end))
+    for part in range(micro):
+        yield rows(tree, slice(part * size // micro, (part + 1) * size // micro))
 
 
 def rows(tree: Any, at: slice) -> Any:
-    """Return some samples of a batch: these rows of every tensor with as many as the batch has.
-
-    Any other tensor belongs to all samples.
-    """
+    """Return these rows of a batch; a tensor with another number of rows belongs to all samples."""
     size = batch_size(tree)
-    return map_tensors(
-        lambda tensor: tensor[at] if tensor.dim() and len(tensor) == size else tensor, tree
-    )
+    return map_tensors(lambda own: own[at] if own.dim() and len(own) == size else own, tree)
 
 
 def near(one: Tensor, other: Tensor, relative: float | None = None) -> bool:
-    """Say whether two tensors differ by rounding, a share of their norm.
-
-    By default it is 1e-3, on an accelerator and in narrow types 1e-2.
-    """
+    """Say whether two tensors differ by rounding: by this share of their norm, 1e-3 or 1e-2."""
     if one.shape != other.shape:
         return False
-    if relative is None:
-        narrow = one.dtype in (torch.bfloat16, torch.float16)
-        relative = 1e-2 if narrow or one.device.type != "cpu" else 1e-3
+    wide = one.device.type == "cpu" and one.dtype not in (torch.bfloat16, torch.float16)
+    relative = relative or (1e-3 if wide else 1e-2)
     one, other = (each.detach().cpu().to(torch.complex128) for each in (one, other))
     if not torch.equal(one.isfinite(), other.isfinite()):
         return False

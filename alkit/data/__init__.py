@@ -1,6 +1,5 @@
 """Where samples come from.
 
 datasets, archives, text        sets by name, what archives hold, words as numbers
-parts, given, pairs, labels     `Part` and `DataSet`; what users give; labels of classes
-augment                         what is done to samples
+parts, given, labels            `Part` and `DataSet`; what users give; labels of classes
 """

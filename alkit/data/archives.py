@@ -10,20 +10,12 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 MOST = 2**30  # bytes of one file, unpacked: twice the largest official one
-ARRAYS = {
-    ("numpy.core.multiarray", "_reconstruct"),
-    ("numpy._core.multiarray", "_reconstruct"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-}
+ARRAYS = {("numpy", "ndarray"), ("numpy", "dtype")}
+ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
 
 def members(path: Path, wanted: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file of a zip or tar in whose name the pattern is found.
-
-    Raises:
-        ValueError: one is larger than `MOST`.
-    """
+    """Yield name and content of each file of a zip or tar in whose name the pattern is found."""
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():

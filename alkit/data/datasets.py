@@ -1,8 +1,7 @@
 """The sets of the notebooks by name: embedded ones, and official archives, read as they are.
 
 `catalog.yaml` says what each is called and where its owner publishes it. Images stay bytes (N, C,
-H, W) that the parts scale as they make batches; texts become rows of word numbers. Texts of a
-training part with at most one word are dropped, as in the AL publication.
+H, W) that the parts scale as they make batches; texts become rows of word numbers.
 """
 
 import gzip
@@ -16,22 +15,19 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from torch import Tensor
 from torch.nn.functional import interpolate, pad
 from tqdm.auto import tqdm
 
 from alkit.base import paths
 from alkit.data import archives
 from alkit.data import text as texts
-from alkit.data.parts import DataSet as DataSet
-from alkit.data.parts import Part as Part
-from alkit.data.parts import stratified_split as stratified_split
+from alkit.data.parts import DataSet, Part, stratified_split
 
-Arrays = tuple[Any, Any]  # bytes (N, C, H, W) and labels (N,), of numpy or torch
 HELD_OUT = (0.1,)  # of each class of the official training part, for validation
 DIGITS = tuple("0123456789")
 PACKAGES = ("numpy", "pandas", "sklearn", "scipy", "torch")
 POLARITY = ("negative", "positive")
+SHORT = {"max_size": 5000, "max_len": 40}  # of pydocs
 SCALES = {  # mean and standard deviation of the training images
     "tiny_imagenet": ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821)),  # as AL published them
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
@@ -44,18 +40,12 @@ SCALES = {  # mean and standard deviation of the training images
 def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
     """Load a data set; nothing is fetched, and the split depends on the seed alone.
 
-    Embedded: "digits" (1,797 handwritten digits (1, 8, 8) of scikit-learn; `size=` stretches them)
-    and "pydocs" (6,000 sentences of docstrings, labelled by package).
-
-    Read from the official archive or a part of it, see `find`: "tiny_imagenet" (`size=`),
-    "cifar10", "cifar100", "mnist" (`side=`), "svhn"; "ag_news", "dbpedia", "imdb", "sst2". A tenth
-    of each class of the training part is held out.
-
     Args:
-        options: of texts: `max_len` (words kept of each), `max_size` (rows of the vocabulary).
-    Raises:
-        ValueError: there is no data set of that name.
-        FileNotFoundError: the set is not here; says where was looked and how to get it.
+        name: "digits" of scikit-learn and "pydocs", sentences of docstrings, are embedded; images
+            "tiny_imagenet", "cifar10", "cifar100", "mnist", "svhn" and texts "ag_news", "dbpedia",
+            "imdb", "sst2" are read from the official archive or a part of it, see `find`.
+        options: of texts `max_len` (words kept of each) and `max_size` (rows of the vocabulary);
+            `size` of digits and tiny ImageNet, `side` of MNIST.
 
     Example:
         >>> load("digits").describe()
@@ -76,9 +66,6 @@ def find(name: str) -> Path:
     """Return a set's file, under `ALKIT_DATA` or `data/`, two folders deep at most.
 
     A whole set comes before a part, whose name is longer.
-
-    Raises:
-        FileNotFoundError: it is nowhere; says where was looked and how to get it.
     """
     entry, bases = sets()[name], (paths.shared_data_dir(), paths.root() / "data")
     for pattern in entry["files"]:
@@ -90,11 +77,7 @@ def find(name: str) -> Path:
 
 
 def fetch(name: str) -> list[Path]:
-    """Download the official files of a set to data/NAME; their SHA-256 is compared.
-
-    Raises:
-        RuntimeError: another file lies at the address.
-    """
+    """Download the official files of a set to data/NAME; their SHA-256 is compared."""
     home = paths.root() / ("glove" if name == "glove.6B" else f"data/{name}")
     home.mkdir(parents=True, exist_ok=True)
     files = []
@@ -107,13 +90,10 @@ def fetch(name: str) -> list[Path]:
 # ---- images
 
 
-def _images(name: str, halves: Iterable[Arrays], classes: Sequence[str], seed: int) -> DataSet:
+def _images(name: str, halves: Iterable[Any], classes: Sequence[str], seed: int) -> DataSet:
     """Return a set of images of bytes, a share of each class of the training part held out."""
     mean, std = SCALES[name]
-    whole, last = (
-        Part(torch.as_tensor(x), torch.as_tensor(y), len(classes), mean=mean, std=std)
-        for x, y in halves
-    )
+    whole, last = (Part(torch.as_tensor(x), y, len(classes), mean=mean, std=std) for x, y in halves)
     held, kept = (whole.take(own) for own in stratified_split(whole.y, seed=seed, shares=HELD_OUT))
     return DataSet(name, kept, held, last, len(classes), tuple(classes))
 
@@ -124,8 +104,7 @@ def _digits(*, seed: int, size: int = 8) -> DataSet:
 
     pixels, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(pixels).float().reshape(-1, 1, 8, 8) / 16.0, torch.tensor(labels)
-    if size != x.shape[2]:
-        x = interpolate(x, (size, size), mode="bilinear")
+    x = x if size == 8 else interpolate(x, (size, size), mode="bilinear")
     rows = stratified_split(y, seed=seed)
     x = (x - x[rows[0]].mean()) / x[rows[0]].std()
     train, held, test = (Part(x[own], y[own], 10) for own in rows)
@@ -140,18 +119,15 @@ def _tiny_imagenet(*, seed: int, size: int = 32) -> DataSet:
     lists = ("wnids.txt", "words.txt", "val_annotations.txt")
     wnids, words, annotations = (files[name].decode().splitlines() for name in lists)
     of_val = dict(line.split("\t")[:2] for line in annotations)
-    label = {
-        file: wnids.index(of_val.get(file) or file.split("_")[0])
-        for file in files
-        if file.endswith(".JPEG")
-    }
+    images = [file for file in files if file.endswith(".JPEG")]
+    label = {file: wnids.index(of_val.get(file) or file.split("_")[0]) for file in images}
     arrays = []
     for half in (label.keys() - of_val.keys(), label.keys() & of_val.keys()):
         rows = sorted(half, key=lambda file: (label[file], file))
         shown = tqdm(rows, desc="tiny ImageNet", unit="image", leave=False)
-        images = (Image.open(io.BytesIO(files[file])).convert("RGB") for file in shown)
+        read = (Image.open(io.BytesIO(files[file])).convert("RGB") for file in shown)
         # as torchvision's Resize of the publication makes them
-        small = (image.resize((size, size), Image.Resampling.BILINEAR) for image in images)
+        small = (image.resize((size, size), Image.Resampling.BILINEAR) for image in read)
         x = np.stack([np.asarray(image).transpose(2, 0, 1) for image in small])
         arrays.append((x, [label[file] for file in rows]))
     named = dict(line.split("\t", 1) for line in words)
@@ -194,21 +170,17 @@ def _svhn(*, seed: int) -> DataSet:
 # ---- texts
 
 
-def _zhang(name: str, *, seed: int, **options: Any) -> DataSet:
+def _zhang(name: str, **options: Any) -> DataSet:
     """Read the form of Zhang et al. 2015: class from 1, title, text."""
     form: dict[str, Any] = {"names": ["label", "title", "text"], "keep_default_na": False}
     files = archives.files(find(name), r"/(train|test)\.csv$|/classes\.txt$")
     tables = (pd.read_csv(io.BytesIO(files[f"{half}.csv"]), **form) for half in ("train", "test"))
-    rows = (t.assign(text=t["title"] + " " + t["text"], label=t["label"] - 1) for t in tables)
-    return _texts(name, files["classes.txt"].decode().split(), seed, *rows, **options)
+    rows = [t.assign(text=t["title"] + " " + t["text"], label=t["label"] - 1) for t in tables]
+    return _texts(name, files["classes.txt"].decode().split(), rows, **options)
 
 
-def _imdb(*, seed: int, max_len: int = 256, **options: Any) -> DataSet:
-    """Take `aclImdb`, or the table "IMDB Dataset.csv".
-
-    The table doesn't say which half a review is of: its first half of rows is taken as the training
-    half, which is the official one only where its author kept them apart.
-    """
+def _imdb(*, max_len: int = 256, **options: Any) -> DataSet:
+    """Take `aclImdb`, or the table "IMDB Dataset.csv", whose first half of rows trains."""
     path = find("imdb")
     if ".csv" in path.suffixes:
         table = pd.read_csv(path, names=["text", "label"], header=0, keep_default_na=False)
@@ -219,16 +191,11 @@ def _imdb(*, seed: int, max_len: int = 256, **options: Any) -> DataSet:
         table = pd.DataFrame(rows, columns=["half", "label", "file", "text"])
         first = (table["half"] == "train").to_numpy()
     table["label"] = [("neg", "pos").index(str(each)[:3]) for each in table["label"]]
-    return _texts("imdb", POLARITY, seed, table[first], table[~first], max_len=max_len, **options)
-
-
-def _sst2(*, seed: int, **options: Any) -> DataSet:
-    """Take the dev part as test, because the official test has no labels."""
-    return _texts("sst2", POLARITY, seed, *sst2_sentences(), **options)
+    return _texts("imdb", POLARITY, [table[first], table[~first]], max_len=max_len, **options)
 
 
 def sst2_sentences() -> list[pd.DataFrame]:
-    """Return SST-2's training and dev part as they are: text, and label (0: negative)."""
+    """Return SST-2's training and dev part: the official test has no labels."""
     form: dict[str, Any] = {"sep": "\t", "quoting": 3, "keep_default_na": False}
     files = archives.files(find("sst2"), r"/(train|dev)\.tsv$")
     tables = (pd.read_csv(io.BytesIO(files[f"{half}.tsv"]), **form) for half in ("train", "dev"))
@@ -236,58 +203,38 @@ def sst2_sentences() -> list[pd.DataFrame]:
 
 
 def sentences() -> pd.DataFrame:
-    """Return pydocs' sentences, 1,200 of each package: text, and label (a number in `PACKAGES`).
-
-    `pydocs.txt.gz` holds them; its head says which sources they are from, and under which licence.
-    """
-    packed = Path(__file__).with_name("pydocs.txt.gz")
-    lines = gzip.decompress(packed.read_bytes()).decode().split("\n")
-    rows = [line.split("\t") for line in lines if line and not line.startswith("#")]
-    table = pd.DataFrame(rows, columns=["label", "text"])
-    table["label"] = [PACKAGES.index(each) for each in table["label"]]
+    """Return pydocs' sentences, 1,200 of each package: text, and label (a number in `PACKAGES`)."""
+    form: dict[str, Any] = {"sep": "\t", "quoting": 3, "names": ["label", "text"]}
+    file = Path(__file__).with_name("pydocs.txt.gz")
+    table = pd.read_csv(file, skiprows=68, keep_default_na=False, **form)  # sources and licences
+    table["label"] = table["label"].map(PACKAGES.index)
     return table.sort_values("label", kind="stable")
-
-
-def _pydocs(*, seed: int, max_size: int = 5000, max_len: int = 40) -> DataSet:
-    return _texts("pydocs", PACKAGES, seed, sentences(), max_size=max_size, max_len=max_len)
 
 
 def _texts(
     name: str,
     classes: Sequence[str],
-    seed: int,
-    train: pd.DataFrame,
-    test: pd.DataFrame | None = None,
+    tables: Sequence[pd.DataFrame],
     *,
+    seed: int,
     max_len: int = 128,
     max_size: int | None = 30_000,
 ) -> DataSet:
-    """Clean, split and number; stop words go, as in the AL publication, but for a set without test.
+    """Clean, split and number a training and a test part; a whole is split in three.
 
-    Args:
-        train, test: `text`, and `label` from 0. Without `test`, `train` is split in three.
+    As in the AL publication, training texts of one word go, and stop words if there is a test.
     """
-    drop = frozenset() if test is None else texts.stop_words()
-    own, *rest = (
-        each.assign(words=[texts.clean(text, drop=drop) for text in each["text"]])
-        for each in (train, test)
-        if each is not None
-    )
-    own = own[own["words"].map(len) > 1]
-    shares = {} if test is None else {"shares": HELD_OUT}
-    rows = stratified_split(_labels(own), seed=seed, **shares)
+    drop = texts.stop_words() if tables[1:] else frozenset()
+    own, *rest = (t.assign(words=[texts.clean(x, drop=drop) for x in t["text"]]) for t in tables)
+    own, shares = own[own["words"].map(len) > 1], HELD_OUT if rest else (0.6, 0.2)
+    rows = stratified_split(torch.tensor(own["label"].to_numpy()), seed=seed, shares=shares)
     parts = [own.iloc[each.numpy()] for each in rows]
     parts = [parts[1], parts[0], *rest] if rest else parts  # held out comes first
-    vocabulary = texts.Vocabulary(parts[0]["words"], max_size=max_size)
-    first, second, third = (
-        Part(texts.encode(each["words"], vocabulary, max_len), _labels(each), len(classes))
-        for each in parts
-    )
+    vocabulary = texts.vocabulary_of(parts[0]["words"], max_size=max_size)
+    numbers = [texts.encode(each["words"], vocabulary, max_len) for each in parts]
+    labels = [torch.tensor(each["label"].to_numpy()) for each in parts]
+    first, second, third = (Part(x, y, len(classes)) for x, y in zip(numbers, labels, strict=True))
     return DataSet(name, first, second, third, len(classes), tuple(classes), vocabulary)
-
-
-def _labels(table: pd.DataFrame) -> Tensor:
-    return torch.tensor(table["label"].to_numpy())
 
 
 READERS: dict[str, Callable[..., DataSet]] = {
@@ -300,6 +247,6 @@ READERS: dict[str, Callable[..., DataSet]] = {
     "ag_news": partial(_zhang, "ag_news"),
     "dbpedia": partial(_zhang, "dbpedia"),
     "imdb": _imdb,
-    "sst2": _sst2,
-    "pydocs": _pydocs,
+    "sst2": lambda **options: _texts("sst2", POLARITY, sst2_sentences(), **options),
+    "pydocs": lambda **options: _texts("pydocs", PACKAGES, [sentences()], **SHORT | options),
 }

@@ -1,66 +1,45 @@
-"""What users give as data, as sources that a loop can ask for batches.
+"""What users give as data, as sources that a loop can ask for batches (x, y).
 
-    Pairs      samples in memory (parts.py)
-    Mapped     a map-style Dataset
-    Loader     batches of its own, in its own order
-
-x and y are handed on as they were given. What is no tensor becomes one; labels that are words
-become numbers, and the words are kept.
+x and y are handed on as they were given. Arrays become tensors; labels that are words become
+numbers, and the words are kept.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-)
+from torch.utils import data as torch_data
 
 from alkit.base import tree
 from alkit.base.arguments import given
 from alkit.base.seeds import drawing_from, generator_for, seed_for
 from alkit.data.labels import Words, numbered
-from alkit.data.pairs import array_of, as_inputs, as_pair, as_targets
 from alkit.data.parts import DataSet, Pairs, Part
 
+ARRAYS = (np.ndarray, pd.Series, pd.DataFrame)
+PLAIN = (torch_data.SequentialSampler, torch_data.RandomSampler)
 END = object()
-
-
-class Source(Protocol):
-    """Samples that come in batches (x, y)."""
-
-    @property
-    def batches(self) -> Callable[..., Iterable[tuple[Any, Tensor]]]: ...
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A map-style `torch.utils.data.Dataset` of (x, y), in an order of (seed, epoch).
+    """A map-style `torch.utils.data.Dataset` of (x, y), in an order of (seed, epoch)."""
 
-    For worker processes or a collation of your own, give a DataLoader.
-    """
-
-    samples: Dataset[Any]
+    samples: Any
     collate: Callable[[Any], Any] | None = None
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
     ) -> Iterator[tuple[Any, Tensor]]:
         """Yield an epoch's batches."""
+        options: dict[str, Any] = {"shuffle": shuffle, "collate_fn": self.collate}
         order = generator_for("shuffle", int(seed), int(epoch))
-        made: Any = DataLoader(
-            self.samples, batch_size, shuffle=shuffle, generator=order, collate_fn=self.collate
-        )
+        made = torch_data.DataLoader(self.samples, batch_size, generator=order, **options)
         return _drawn(made, seed_for("samples", int(seed), int(epoch)))
 
 
@@ -90,6 +69,9 @@ class Loader:
         return _drawn(self.loader, seed_for("loader", int(seed), int(epoch)))
 
 
+Source = Pairs | Mapped | Loader
+
+
 def generators_of(source: Any) -> list[torch.Generator]:
     """Return the generators of a user's loader, which go on from epoch to epoch."""
     found = [getattr(each, "generator", None) for each in getattr(source, "parts", ())]
@@ -111,11 +93,43 @@ def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:
         yield x, y
 
 
+def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
+    """Return a batch as (x, y): a pair, or a dictionary with "labels", which are y."""
+    if isinstance(batch, Mapping) and "labels" in batch:
+        batch = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise TypeError(
+            f"batch {number} must be a pair (x, y) of tensors, got {given(batch)}: several inputs"
+            ' are a tuple in it, ((ids, mask), y), and a dict has its targets as "labels"'
+        )
+    return _as_inputs(batch[0]), _as_targets(batch[1])
+
+
+def _as_inputs(x: Any) -> Any:
+    return tree.map_tensors(_tensor, x, ARRAYS)
+
+
+def _as_targets(y: Any) -> Any:
+    """Return targets as tensors, whole numbers as int64; several of a sample stay nested."""
+    if isinstance(y, list) and not (y and isinstance(y[0], Tensor) and y[0].dim()):
+        y = np.asarray(y)
+    return tree.map_tensors(_whole, _as_inputs(y))
+
+
+def _tensor(array: Any) -> Tensor:
+    """Share an array's memory, if it may be written to; floats get torch's default type."""
+    found = torch.from_numpy(np.require(array, requirements="W"))
+    return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
+
+
+def _whole(y: Tensor) -> Tensor:
+    return y if tree.differentiable(y) or y.dtype == torch.bool else y.long()
+
+
 def in_memory(source: Any) -> tuple[Any, Tensor]:
     """Return all samples (x, y) in memory, for methods that pick or deal them by number.
 
-    Raises:
-        ValueError: samples that differ when they are read twice, or a sampler that chooses.
+    Samples that differ when they are read twice are a ValueError, and a sampler that chooses.
     """
     if isinstance(source, Part):
         if source.augment != "none":
@@ -124,17 +138,16 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     if isinstance(source, Pairs):
         return source.x, source.y
     loader = source.loader if isinstance(source, Loader) else None
-    if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
-        samples: Any = loader.dataset
+    samples: Any = getattr(loader, "dataset", None)
+    iterable = isinstance(samples, torch_data.IterableDataset)
+    if isinstance(loader, torch_data.DataLoader) and not iterable:
         own: Any = loader.batch_sampler
-        sampler: Any = getattr(own, "sampler", loader.sampler)
-        whole = type(sampler) in (SequentialSampler, RandomSampler)
-        whole &= len(sampler) == len(samples) and not getattr(sampler, "replacement", False)
-        if not whole or type(own) is not BatchSampler:
+        by: Any = own.sampler if type(own) is torch_data.BatchSampler else own or loader.sampler
+        whole = type(by) in PLAIN and len(by) == len(samples)
+        if not whole or getattr(by, "replacement", False):
             raise ValueError(
-                f"the loader's {type(own if whole else sampler).__name__} chooses samples or"
-                " batches, and this method takes all samples, in batches of its own: give a loader"
-                " without it, or another method"
+                f"the loader's {type(by).__name__} chooses samples or batches, and this method"
+                " takes all samples, in batches of its own: give a loader without it"
             )
         source = Mapped(samples, loader.collate_fn)
     once, twice = (next(iter(source.batches(8, shuffle=False, seed=at))) for at in (0, 1))
@@ -143,16 +156,12 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
             "the samples differ when they are read twice (augmented?), and this method keeps them"
             " in memory: give samples that do not change"
         )
-    size = len(source.samples) if isinstance(source, Mapped) else 1  # type: ignore[arg-type]
+    size = len(source.samples) if isinstance(source, Mapped) else 1
     return tree.joined(list(source.batches(size, shuffle=False)))
 
 
 def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
-    """Return `size` samples, or fewer, without a trace; None: a loader's first batch.
-
-    Raises:
-        ValueError: there are none.
-    """
+    """Return `size` samples, or fewer, without a trace; None: a loader's first batch."""
     generators = generators_of(source)
     states = [each.get_state() for each in generators]
     batch = next(iter(source.batches(size or 1, shuffle=False)), None)
@@ -164,11 +173,7 @@ def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
 
 
 def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
-    """Return what was given as parts, see `as_source`; a `DataSet` brings the other parts, too.
-
-    Raises:
-        ValueError: a label of the other parts that the training part does not have as a word.
-    """
+    """Return what was given as parts, see `as_source`; a `DataSet` brings the other parts, too."""
     data = train if isinstance(train, DataSet) else DataSet("data", train)
     words: Words = {name: at for at, name in enumerate(data.class_names)}
     first = as_source(data.train, words)
@@ -182,30 +187,23 @@ def as_source(samples: Any, words: Words | None = None) -> Source:
     """Return what was given as one part.
 
     Args:
-        samples: a `Part`; (x, y) of all samples, tensors, arrays or lists; a
-            `torch.utils.data.Dataset`; or an iterable of batches, such as a DataLoader.
+        samples: a `Part`; (x, y) of all samples, tensors or arrays; a `torch.utils.data.Dataset`;
+            or an iterable of batches, such as a DataLoader.
         words: classes that are words, by number; filled by the first part.
-    Raises:
-        TypeError: something that gives no batches (x, y), or gives them only once.
     """
     if hasattr(samples, "batches"):
         return samples
-    if isinstance(samples, Dataset):
+    if isinstance(samples, torch_data.Dataset):
         return Mapped(samples)
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
         x, y = samples
-        if not isinstance(y, Tensor) and array_of(y).dtype.kind in "OUS":
-            y = numbered(array_of(y).tolist(), {} if words is None else words)
-        return Pairs(as_inputs(x), as_targets(y))
-    if hasattr(samples, "__next__"):
-        raise TypeError(f"data is {given(samples)}, which can be read once: give a list or loader")
-    other = str | Tensor | Mapping | pd.DataFrame
-    if isinstance(samples, Iterable) and not isinstance(samples, other):
-        return Loader(samples)
-    raise TypeError(
-        f"data is {given(samples)}: give (x, y) as tensors, arrays or lists, a Dataset, a"
-        " DataLoader or another iterable of batches (x, y), or what alkit.datasets.load returns"
-    )
+        if not isinstance(y, Tensor) and np.asarray(y).dtype.kind in "OUS":
+            y = numbered(np.asarray(y).tolist(), {} if words is None else words)
+        return Pairs(_as_inputs(x), _as_targets(y))
+    if not isinstance(samples, Iterable) or hasattr(samples, "__next__"):
+        said = "give (x, y), a Dataset, a DataLoader or a list of batches (x, y)"
+        raise TypeError(f"data is {given(samples)}, which can't be read twice: {said}")
+    return Loader(samples)
 
 
 def _are_targets(value: Any) -> bool:

@@ -13,7 +13,7 @@ Words = dict[Any, int]  # classes that are words, with their numbers
 def numbered(labels: Sequence[Any], words: Words) -> Tensor:
     """Return the class numbers (N,) of words, in their order; numbers, also as text, in theirs.
 
-    `words` is filled if it is empty. A label that it does not have is a ValueError.
+    `words` is filled if it is empty.
     """
     if not words:
         key: Any = int if all(str(each).isdecimal() for each in labels) else None
@@ -29,11 +29,7 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
 
 
 def check_shares(y: Tensor) -> None:
-    """Refuse rows that are no labels of classes.
-
-    Raises:
-        ValueError: fewer than two classes, or rows that do not add up to 1.
-    """
+    """Refuse rows that are no labels of two or more classes."""
     if y.dim() != 2 or y.shape[1] < 2 or not are_shares(y):
         raise ValueError(
             "labels must be class numbers, one-hot rows or soft labels (rows of two or more shares"

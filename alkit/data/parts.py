@@ -11,12 +11,15 @@ from typing import Any, Self
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from alkit.base import tree
-from alkit.base.arguments import Brief, check_whole, given
+from alkit.base.arguments import Brief, given
 from alkit.base.seeds import generator_for
-from alkit.data import augment as augmentation
-from alkit.data.text import Vocabulary
+from alkit.data.text import PAD
+
+KINDS = ("none", "weak", "edge")  # of augmentation of images
+PADDING = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,8 +40,6 @@ class Pairs(Brief):
         lengths = sorted({len(each) for each in tree.tensors(self.x)})
         if lengths != [len(self.y)]:
             raise ValueError(f"inputs of {lengths} samples, {len(self.y)} targets: give as many")
-        if not len(self.y):
-            raise ValueError("there are no samples: give at least one")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -51,12 +52,7 @@ class Pairs(Brief):
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
     ) -> Iterator[tuple[Any, Tensor]]:
-        """Return the mini-batches of one epoch; their order depends only on (seed, epoch).
-
-        Raises:
-            ValueError: `batch_size` below 1.
-        """
-        check_whole(batch_size=batch_size)
+        """Return the mini-batches of one epoch; their order depends only on (seed, epoch)."""
         key = (int(seed), int(epoch)) if shuffle else ()
         rows = self._order(generator_for("shuffle", *key)) if key else torch.arange(len(self))
         return (self._batch(key, at, own) for at, own in enumerate(rows.split(batch_size)))
@@ -82,10 +78,8 @@ class Part(Pairs):
             right with 0.
         y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
-        augment: how images of shuffled batches are changed: "weak" (cropped and flipped), "edge"
-            (its border repeated), "strong" (colours, too); a function of (seed, epoch, batch).
-    Raises:
-        ValueError: as `Pairs`; a label out of range, bytes without mean and std, another `augment`.
+        augment: how images of shuffled batches are changed, see `crop_and_flip`; a function of
+            (seed, epoch, batch).
     """
 
     num_classes: int
@@ -102,8 +96,7 @@ class Part(Pairs):
             raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
             raise ValueError(f"x is {given(self.x)}: give mean and std of each channel")
-        coloured = self.is_bytes and self.x.shape[1] == 3
-        kinds = augmentation.KINDS[: 4 if coloured else 3 if self.x.dim() == 4 else 1]
+        kinds = KINDS if self.x.dim() == 4 else KINDS[:1]
         if self.augment not in kinds:
             said = f"augment is {self.augment!r} and x {given(self.x)}"
             raise ValueError(f"{said}: give {', '.join(kinds)}")
@@ -120,13 +113,13 @@ class Part(Pairs):
 
     def floats(self) -> "Part":
         """Return the part with images of bytes as the floats that its batches hold."""
-        if not self.is_bytes:
-            return self
-        return replace(self, x=self._scaled(self.x.float().div_(255)), mean=None, std=None)
+        return replace(self, x=self._scaled(self.x), mean=None, std=None)
 
     def _scaled(self, x: Tensor) -> Tensor:
+        if not self.is_bytes:
+            return x
         mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
-        return x.sub_(mean).div_(std)
+        return x.float().div_(255).sub_(mean).div_(std)
 
     def _order(self, generator: torch.Generator) -> Tensor:
         return torch.randperm(len(self), generator=generator)
@@ -135,16 +128,12 @@ class Part(Pairs):
         """Make a batch, augmented as the key of its epoch says."""
         x, y_B = self.x[rows_B], self.y[rows_B]
         if self.is_text:
-            mask_BT = x != Vocabulary.pad
+            mask_BT = x != PAD
             longest = int(mask_BT.sum(dim=1).max())
             return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
-        kind, drawn = self.augment if key else "none", generator_for("augment", *key, number)
-        if kind != "none":  # bytes move in a quarter of the time of floats
-            x = augmentation.crop_and_flip(x, drawn, kind)
-        if not self.is_bytes:
-            return x, y_B
-        x = x.float().div_(255)
-        return self._scaled(augmentation.colours(x, drawn) if kind == "strong" else x), y_B
+        if key and self.augment != "none":  # bytes move in a quarter of the time of floats
+            x = crop_and_flip(x, generator_for("augment", *key, number), self.augment)
+        return self._scaled(x), y_B
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,14 +151,10 @@ class DataSet(Brief):
     test: Any = None
     num_classes: int = 0
     class_names: tuple[str, ...] = ()
-    vocabulary: Vocabulary | None = None
+    vocabulary: Sequence[str] = ()  # of texts
 
     def subset(self, *, seed: int = 0, **sizes: int | None) -> "DataSet":
-        """Keep so many samples of train=, validation=, test=, as many of each class as it allows.
-
-        Raises:
-            ValueError: a number below 1 or above what the part holds.
-        """
+        """Keep so many samples of train=, validation=, test=, as many of each class as can be."""
         parts = dict[str, Any]()
         for name, size in sizes.items():
             if size is not None:
@@ -190,11 +175,7 @@ class DataSet(Brief):
         return f"{self.name}: {sizes}; {self.num_classes} classes; {kind}{words}"
 
     def fingerprint(self, *, whole: bool = False) -> str:
-        """Name the data, the sizes, and a hash of the labels: another split is other data.
-
-        Args:
-            whole: the hash is also of the inputs, where they are in memory.
-        """
+        """Name the data, the sizes, and a hash of what is in memory: labels, or the `whole`."""
         parts = [part for part in (self.train, self.validation, self.test) if hasattr(part, "y")]
         digest = hashlib.blake2b(str(getattr(self.train, "augment", "")).encode(), digest_size=4)
         for part in parts:
@@ -207,10 +188,7 @@ class DataSet(Brief):
 def stratified_split(
     labels: Tensor, *, seed: int, shares: Sequence[float] = (0.6, 0.2)
 ) -> list[Tensor]:
-    """Deal the sample numbers to parts, class by class in these shares; the last has what is left.
-
-    Returns: an int64 tensor each, in increasing order: training, validation, test by default.
-    """
+    """Deal the sample numbers to parts, class by class in these shares; the last has the rest."""
     dealt: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     for label in labels.unique():
         rows = (labels == label).nonzero().flatten()
@@ -223,14 +201,27 @@ def stratified_split(
 
 
 def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
-    """Choose `size` sample numbers, as many of each class as it allows; in increasing order.
-
-    Raises:
-        ValueError: `size` is below 1 or above the number of labels.
-    """
+    """Choose `size` sample numbers, as many of each class as it allows; in increasing order."""
     if not 1 <= size <= len(labels):
         raise ValueError(f"{size} samples asked, there are {len(labels)}")
     order = torch.randperm(len(labels), generator=generator_for("subset", int(seed)))
     found = pd.Series(labels[order].numpy())
     rank = found.groupby(found).cumcount().to_numpy()  # samples of its class that come before it
     return order[rank.argsort(kind="stable")][:size].sort().values
+
+
+def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator, kind: str = "weak") -> Tensor:
+    """Cut a window of the old size out of each image padded by 4 pixels; flip every second one.
+
+    Padding is 0, or the border repeated for the kind "edge".
+    """
+    count, channels, height, width = x_BCHW.shape
+    top_B, left_B = torch.randint(2 * PADDING + 1, (2, count, 1), generator=generator)
+    flip_B, columns_W = torch.rand(count, 1, generator=generator) < 0.5, torch.arange(width)
+    rows_BH = top_B + torch.arange(height)
+    columns_BW = left_B + torch.where(flip_B, columns_W.flip(0), columns_W)
+    padded = pad(x_BCHW, (PADDING,) * 4, mode="replicate" if kind == "edge" else "constant")
+    # one gather moves all pixels: indexing each image takes seven times as long
+    pixels = rows_BH[:, :, None] * padded.shape[3] + columns_BW[:, None, :]
+    pixels = pixels.reshape(count, 1, -1).expand(-1, channels, -1)
+    return padded.flatten(2).gather(2, pixels).view(x_BCHW.shape)

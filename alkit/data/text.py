@@ -1,9 +1,8 @@
 """Texts as numbers: cleaning, vocabulary, padding, pretrained word vectors.
 
-The only module that imports torchtext (0.6.0, for `Vocab`). Its `Vectors` is not used: each call
-turns off TLS verification for the whole process. `load_vectors` reads the same files.
+torchtext's `Vectors` is not used: each call turns off TLS verification for the whole process.
 
-Shapes: N texts, T tokens, V rows of the vocabulary, E numbers of a word vector.
+Shapes: N texts, T tokens, V words of the vocabulary, E numbers of a word vector.
 """
 
 import re
@@ -23,7 +22,7 @@ from torch import Tensor
 from alkit.base import paths
 from alkit.base.seeds import generator_for
 
-PAD_WORD, UNK_WORD = "<pad>", "<unk>"
+PAD, UNKNOWN = 0, 1  # rows of every vocabulary
 _TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 is no mark-up
 _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
@@ -44,60 +43,44 @@ def stop_words() -> frozenset[str]:
     return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
-class Vocabulary:
-    """Number the words of a corpus: frequent words first, equally frequent ones alphabetically.
-
-    Row 0 is padding, row 1 unknown words.
+def vocabulary_of(
+    texts: Iterable[str | Sequence[str]], *, max_size: int | None = None
+) -> Sequence[str]:
+    """List the words of a corpus by torchtext: frequent ones first, equally frequent ones sorted.
 
     Args:
         texts: of the training part only; strings are cleaned, lists of words taken as they are.
-        max_size: the most rows, these two included; None for all.
+        max_size: the most rows, padding and unknown words included; None for all.
 
     Example:
-        >>> Vocabulary(["a cat", "a dog"]).words
+        >>> vocabulary_of(["a cat", "a dog"])
         ['<pad>', '<unk>', 'a', 'cat', 'dog']
     """
+    from torchtext.vocab import Vocab  # brings requests and sentencepiece with it
 
-    pad, unk = 0, 1
-
-    def __init__(
-        self, texts: Iterable[str | Sequence[str]], *, max_size: int | None = None
-    ) -> None:
-        from torchtext.vocab import Vocab  # brings requests and sentencepiece with it
-
-        counts = Counter(word for text in texts for word in _words(text))
-        most = None if max_size is None else max_size - 2
-        self.words: list[str] = Vocab(counts, most, specials=[PAD_WORD, UNK_WORD]).itos
-        self._rows = {word: row for row, word in enumerate(self.words)}
-        # a word spelt like the padding is an unknown word, or a text could be all padding
-        self._rows[PAD_WORD] = self.unk
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def encode(self, tokens: Sequence[str]) -> list[int]:
-        """Return the row of each word; an empty text is one unknown word."""
-        return [self._rows.get(token, self.unk) for token in tokens] or [self.unk]
+    counts = Counter(word for text in texts for word in _words(text))
+    most = None if max_size is None else max_size - 2
+    return Vocab(counts, most, specials=["<pad>", "<unk>"]).itos
 
 
-def encode(texts: Iterable[str | Sequence[str]], vocabulary: Vocabulary, max_len: int) -> Tensor:
-    """Number texts and pad them on the right to the longest.
+def encode(texts: Iterable[str | Sequence[str]], vocabulary: Sequence[str], max_len: int) -> Tensor:
+    """Number texts, cut to `max_len` words, and pad them on the right to the longest.
 
-    Args:
-        texts: strings, which are cleaned, or lists of words.
-        max_len: the most words kept of a text, from its beginning.
-    Returns: int64 (N, T) with 1 <= T <= max_len; no row is padding only.
+    Returns: int64 (N, T); an empty text is one unknown word.
     """
-    rows = [vocabulary.encode(_words(text)[:max_len]) for text in texts]
+    row_of = {word: row for row, word in enumerate(vocabulary)}
+    row_of["<pad>"] = UNKNOWN  # a word spelt so, or a text could be all padding
+    cut = (_words(text)[:max_len] for text in texts)
+    rows = [[row_of.get(word, UNKNOWN) for word in words] or [UNKNOWN] for words in cut]
     # one array: a tensor a text takes a minute for half a million texts
-    padded_NT = np.full((len(rows), max(map(len, rows))), vocabulary.pad)
+    padded_NT = np.full((len(rows), max(map(len, rows))), PAD)
     for padded_T, row in zip(padded_NT, rows, strict=True):
         padded_T[: len(row)] = row
     return torch.from_numpy(padded_NT)
 
 
 def load_vectors(
-    source: str | Path, vocabulary: Vocabulary, *, seed: int = 0
+    source: str | Path, vocabulary: Sequence[str], *, seed: int = 0
 ) -> tuple[Tensor, int]:
     """Read pretrained vectors in GloVe's text form, aligned with the vocabulary.
 
@@ -106,39 +89,32 @@ def load_vectors(
 
     Args:
         source: a path of lines `word number ... number`; or a name such as "glove.6B.300d", whose
-            `NAME.txt` is looked for in `glove/` and `$ALKIT_DATA/glove`: files, then zips.
-    Returns: float32 (V, E), row i for `vocabulary.words[i]`; how many rows came from the file.
-    Raises:
-        FileNotFoundError: they are nowhere; says how to get them.
-        ValueError: a row of another width, or a number that is not finite.
+            `NAME.txt` is looked for in the zips of `glove/` and `$ALKIT_DATA/glove`.
+    Returns: float32 (V, E); how many rows came from the file.
     """
     folders = [paths.root() / "glove", paths.shared_data_dir() / "glove"]
     zips = [each for folder in folders for each in sorted(folder.glob("*.zip"))]
-    files: list[Any] = [source] if isinstance(source, Path) else []
-    files += [folder / f"{source}.txt" for folder in folders]
-    files += [zipfile.Path(each, f"{source}.txt") for each in zips]
+    files: list[Any] = [zipfile.Path(each, f"{source}.txt") for each in zips]
+    files = [source] if isinstance(source, Path) else files
     path = next((each for each in files if each.exists()), None)
     if path is None:
-        raise FileNotFoundError(
-            f"no word vectors {source} in {folders[0]} or {folders[1]}:"
-            " alkit.datasets.fetch('glove.6B') downloads GloVe 6B (822 MiB)"
-        )
+        said = f"no word vectors {source} in {folders[0]} or {folders[1]}"
+        raise FileNotFoundError(f"{said}: alkit.datasets.fetch('glove.6B') downloads 822 MiB")
     form: dict[str, Any] = {"sep": " ", "header": None, "quoting": 3, "na_filter": False}
     form |= {"index_col": 0, "dtype": {0: str}, "encoding_errors": "replace"}
     with path.open("rb") as lines:
-        table = pd.read_csv(lines, **form)
-    numbers = table.to_numpy(dtype=np.float64)
+        table = pd.read_csv(lines, **form).astype(np.float64)
+    numbers = table.to_numpy()
     if not np.isfinite(numbers).all():
         raise ValueError(f"{path} holds rows that are not a word and {numbers.shape[1]} numbers")
-    vectors_VE = torch.empty(len(vocabulary), numbers.shape[1])
-    generator = generator_for("vectors", int(seed))
-    vectors_VE.normal_(numbers.mean(), numbers.std(), generator=generator)
-    places = {word: place for place, word in enumerate(table.index)}
-    found = [row for row, word in enumerate(vocabulary.words) if row and word in places]
-    own = numbers[[places[vocabulary.words[row]] for row in found]]
-    vectors_VE[found] = torch.from_numpy(own).float()
-    vectors_VE[vocabulary.pad] = 0.0
-    return vectors_VE, len(found)
+    own = table[~table.index.duplicated(keep="last")].reindex(vocabulary).to_numpy()
+    found_V1 = torch.from_numpy(np.isfinite(own[:, :1]))
+    found_V1[PAD] = False
+    drawn_VE = torch.empty(own.shape)
+    drawn_VE.normal_(numbers.mean(), numbers.std(), generator=generator_for("vectors", int(seed)))
+    drawn_VE[PAD] = 0.0
+    vectors_VE = torch.tensor(own).float().where(found_V1, drawn_VE)
+    return vectors_VE, int(found_V1.sum())
 
 
 def _words(text: str | Sequence[str]) -> Sequence[str]:

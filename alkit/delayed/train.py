@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from alkit.base import tree
-from alkit.base.arguments import changed
-from alkit.data.pairs import as_pair
+from alkit.data.given import as_pair
 from alkit.delayed.methods import method_named
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.schedules import SHARED, Own, most_in_flight, own_schedule, schedule_for
@@ -68,7 +67,7 @@ def train_epoch(
     """
     if executor not in RUNS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(RUNS)}")
-    chosen, own = method_named(method), changed(Settings, settings)
+    chosen, own = method_named(method), Settings(**settings)
     own.check(chosen)
     if own.cuts is not None:
         raise TypeError("cuts= is for blocks: the pipeline has its own")

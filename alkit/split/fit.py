@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alkit.base.arguments import changed, given
+from alkit.base.arguments import given
 from alkit.data.given import Loader, in_memory
 from alkit.data.labels import are_numbers
 from alkit.data.parts import Part
@@ -83,9 +83,8 @@ def _settings(plan: Plan, model: Whole) -> Settings:
         changes["drop_last"] = True  # as the loader says
     if plan.one_lr is not None:
         changes["lr"] = plan.one_lr
-    least = 2 if has_batch_norm(model) else 1
-    fixed = {"method": plan.method, "devices": devices, "units": len(model), "least": least}
-    settings: Settings = changed(Settings, fixed | changes)
+    fixed: dict[str, Any] = {"least": 2 if has_batch_norm(model) else 1, "units": len(model)}
+    settings = Settings(**fixed | {"method": plan.method, "devices": devices} | changes)
     if (settings.profile or settings.events) and not plan.on_ranks:
         raise ValueError("profile and events are for ranks: there are no machines to measure")
     by_batch = isinstance(plan.scheduler, EachBatch)

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from alkit.base.arguments import changed
 from alkit.split.settings import ALL, Config
 
 log = logging.getLogger(__name__)
@@ -57,10 +56,9 @@ def read(path: str | Path, **changes: Any) -> Config:
             if name in values or name in INNER:
                 raise ValueError(f"{name} is set twice, or is no key of a file")
             values[name] = value
-        made: Config = changed(Config, values | changes)
+        return Config(**values | changes)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
-    return made
 
 
 def _explained(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.data.text import Vocabulary, clean, encode
+from alkit.data.text import PAD, clean, encode, vocabulary_of
 
 
 def sentences(package: object) -> list[str]:
@@ -23,14 +23,14 @@ class Mean(nn.Module):
         self.table = nn.Embedding(words, width)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        weights = (tokens != Vocabulary.pad).unsqueeze(2).float()
+        weights = (tokens != PAD).unsqueeze(2).float()
         return (self.table(tokens) * weights).sum(1) / weights.sum(1).clamp_min(1)
 
 
 rows = [(text, name) for name, own in (("numpy", numpy), ("pandas", pd)) for text in sentences(own)]
 frame = pd.DataFrame(rows, columns=["text", "label"]).sample(frac=1, random_state=0)
 words = [clean(text) for text in frame.text]
-vocabulary = Vocabulary(words[:500])  # of the training part only
+vocabulary = vocabulary_of(words[:500])  # of the training part only
 x, y = encode(words, vocabulary, max_len=40), torch.from_numpy(frame.label.factorize()[0])
 parts = [(x[own], y[own]) for own in (slice(500), slice(500, 560), slice(560, None))]
 print(f"{len(vocabulary)} words in {len(frame)} texts")

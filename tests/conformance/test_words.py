@@ -21,7 +21,7 @@ def nothing() -> DataLoader:
 # what is given, and what is said: a model, the training part, options
 REFUSED = {
     "an empty loader": (net, nothing, {}, "the data have no samples"),
-    "an empty part": (net, lambda: (X[:0], Y[:0]), {}, "there are no samples"),
+    "an empty part": (net, lambda: (X[:0], Y[:0]), {}, "the data have no samples"),
     "an empty first batch": (net, lambda: [(X[:0], Y[:0])], {}, "the data have no samples"),
     "bool labels": (net, lambda: [(X[:8], Y[:8] > 0)], {}, r"give y.long\(\) for classes"),
     "a word for a loss": (net, None, {"loss": "mse"}, "loss is 'mse': give a function"),

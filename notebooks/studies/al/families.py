@@ -70,7 +70,6 @@ def model(
     if chosen.kind == "texts":
         if vectors is not None:
             sizes |= {"vectors": vectors, "width": vectors.shape[1]}
-        assert data.vocabulary is not None  # texts have one
         blocks = chosen.blocks(len(data.vocabulary), **sizes)
     else:
         sizes |= {"channels": data.train.x.shape[1]}

@@ -125,7 +125,6 @@ def train_case(
 
 def vectors_for(name: str, data: DataSet, *, seed: int = 0) -> tuple[Tensor, int]:
     """Return a text set's word vectors (V, E) by name ("glove.6B.50d"), and how many were found."""
-    assert data.vocabulary is not None  # texts have one
     return load_vectors(name, data.vocabulary, seed=seed)
 
 

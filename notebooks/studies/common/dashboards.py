@@ -203,9 +203,8 @@ class SampleExits(Dashboard):
 
     def _text(self, one: Any) -> str:
         tokens = one[0][0].tolist()
-        assert self.data.vocabulary is not None  # texts have one
         own = [token for token in tokens if token]
-        words = " ".join(self.data.vocabulary.words[token] for token in own)
+        words = " ".join(self.data.vocabulary[token] for token in own)
         return f"<p style='max-width:600px'>{html.escape(words)}</p>"
 
 

@@ -220,7 +220,7 @@ def _exits(model: Any, part: Part) -> tuple[list[float], Tensor]:
 def _blocks(
     family: str, data: DataSet, sizes: dict[str, Any], vectors: Tensor | None
 ) -> Sequence[nn.Module]:
-    if data.vocabulary is None:
+    if not data.vocabulary:
         return FAMILIES[family].blocks(channels=data.train.x.shape[1], **sizes)
     if vectors is not None:
         sizes |= {"vectors": vectors, "width": vectors.shape[1]}

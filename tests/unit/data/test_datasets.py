@@ -130,8 +130,6 @@ REFUSED = [
     (labelled(0, -1, 3, 9), "labels are from 0 to 2, got -1"),
     (labelled(0, 1, 2), r"inputs of \[4\] samples, 3 targets"),
     (lambda: Part(BYTES[:, :1], torch.tensor([0, 1]), 2), "give mean and std of each channel"),
-    (lambda: Part(IMAGES[:0], torch.zeros(0, dtype=torch.int64), 2), "there are no samples"),
-    (lambda: numbered(4).batches(0), "batch_size is 0: it must be at least 1"),
     (lambda: SCALED(mean=(0.1, 0.2, 0.3)), "mean and std of each channel"),
     (lambda: SCALED(mean=(0.1, 0.2), std=(1, 1)), "mean and std of each channel"),
 ]

@@ -51,9 +51,8 @@ def test_the_data_set_has_its_sizes_and_the_vocabulary_of_its_training_part():
     rows = stratified_split(torch.tensor(labels), seed=0)
     counts = Counter(word for row in rows[0].tolist() for word in clean(texts[row]))
     by_rank = sorted(counts, key=lambda word: (-counts[word], word))
-    assert data.vocabulary is not None
-    assert data.vocabulary.words[2:] == by_rank[:4998]
-    decoded = [data.vocabulary.words[i] for i in data.test.x[0].tolist() if i]
+    assert data.vocabulary[2:] == by_rank[:4998]
+    decoded = [data.vocabulary[i] for i in data.test.x[0].tolist() if i]
     expected = [w if w in by_rank[:4998] else "<unk>" for w in clean(texts[int(rows[2][0])])]
     assert decoded == expected[:40]
     assert data.test.y[0] == labels[int(rows[2][0])]

@@ -133,9 +133,9 @@ def test_models_of_their_own_refuse_what_they_have_and_data_what_can_t_be_read()
     part = Part(images().x.float(), images().y, 10)
     with pytest.raises(ValueError, match="workers is 3, which elastic can't take: with ranks"):
         alkit.fit(make_vit().float(), part, ranks=2, workers=3, progress=False)
-    with pytest.raises(TypeError, match="which can be read once"):
+    with pytest.raises(TypeError, match="which can't be read twice"):
         alkit.fit(blocks(), iter([tensors()]), method="bp")
-    with pytest.raises(TypeError, match=r"give \(x, y\) as tensors"):
+    with pytest.raises(TypeError, match=r"give \(x, y\), a Dataset"):
         alkit.fit(blocks(), 3, method="bp")
     folded = [nn.Sequential(nn.Linear(8, 6), nn.Unflatten(1, (2, 3)))]
     with pytest.raises(ValueError, match="give num_classes="):

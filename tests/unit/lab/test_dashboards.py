@@ -13,7 +13,7 @@ from torch import nn
 
 from alkit.al.backprop import BPModel
 from alkit.data.parts import DataSet, Part
-from alkit.data.text import Vocabulary
+from alkit.data.text import vocabulary_of
 from alkit.split.planner import Workload
 from alkit.split.profile import Unit
 from alkit.split.times import Line
@@ -43,7 +43,7 @@ def _pictures(side: int = 8) -> SampleExits:
 
 
 def _texts() -> SampleExits:
-    vocabulary = Vocabulary([["a", "<i>", "c"]])
+    vocabulary = vocabulary_of([["a", "<i>", "c"]])
     part = Part(torch.tensor([[2, 3, 4], [2, 3, 0]]), torch.tensor([0, 1]), 2)
     data = DataSet("made", part, part, part, 2, ("long", "short"), vocabulary=vocabulary)
     model = BPModel([nn.Sequential(Lengths(), nn.Linear(2, 2))])
