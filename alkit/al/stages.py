@@ -65,9 +65,9 @@ class Epoch:
         return None if self.model.head is None else self.by_stage[-1].rows()[:, 0]
 
     def _names(self, stage: int) -> list[str]:
-        if isinstance(self.stages[stage].part, BPModel):
-            return ["loss of the head" if stage else "loss"]
-        return [f"{name} loss of layer {stage}" for name in ("associated", "autoencoder")]
+        if isinstance(self.stages[stage].part, AL):
+            return [f"{name} loss of layer {stage}" for name in ("associated", "autoencoder")]
+        return ["loss of the head" if stage else "loss"]
 
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
@@ -174,12 +174,8 @@ def _compared(blocks: nn.ModuleList, loss_fn: Any, x: Any, y: Tensor) -> Any:
 
 def _step_of(part: AL | BPModel) -> Step:
     """Return a part's compiled step, the one of the epoch before if it stands."""
-    function: Callable[..., Any] = _compared
-    parts: list[Any] = []
-    if isinstance(part, AL):
-        function, parts = partial(both, coupled=part.coupled), [part.enc, part.ae]
-    else:
-        parts = [part.blocks, part.loss_fn]
+    parts: Any = (part.enc, part.ae) if isinstance(part, AL) else (part.blocks, part.loss_fn)
+    function = partial(both, coupled=part.coupled) if isinstance(part, AL) else _compared
     held = _STEPS.get(part)
     if held is None or not held.stands(parts):
         held = _STEPS[part] = Step(function, parts)

@@ -25,10 +25,9 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Brief):
-    """The intervals of a run.
+    """The intervals of a run, by the host's clock: on an accelerator of launching operators.
 
-    On an accelerator a task ends for the host when its operators are launched: `torch.profiler`
-    says when they run.
+    `torch.profiler` says when these run.
     """
 
     intervals: tuple[Interval, ...]  # by resource, then by start
