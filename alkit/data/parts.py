@@ -11,15 +11,12 @@ from typing import Any, Self
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from alkit.base import tree
 from alkit.base.arguments import Brief, given
 from alkit.base.seeds import generator_for
+from alkit.data.augment import KINDS, colours, crop_and_flip
 from alkit.data.text import PAD
-
-KINDS = ("none", "weak", "edge")  # of augmentation of images
-PADDING = 4
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,8 +75,8 @@ class Part(Pairs):
             right with 0.
         y: labels (N,) from 0 to num_classes - 1.
         mean, std: for uint8 images, C numbers each; batches are float ((x / 255 - mean) / std).
-        augment: how images of shuffled batches are changed, see `crop_and_flip`; a function of
-            (seed, epoch, batch).
+        augment: how images of shuffled batches are changed: "weak" (cropped and flipped), "edge"
+            (its border repeated), "strong" (colours, too); a function of (seed, epoch, batch).
     """
 
     num_classes: int
@@ -96,7 +93,8 @@ class Part(Pairs):
             raise ValueError(f"labels are from 0 to {self.num_classes - 1}, got {self.y[bad][0]}")
         if self.is_bytes and not len(self.mean or ()) == len(self.std or ()) == self.x.shape[1]:
             raise ValueError(f"x is {given(self.x)}: give mean and std of each channel")
-        kinds = KINDS if self.x.dim() == 4 else KINDS[:1]
+        coloured = self.is_bytes and self.x.shape[1] == 3
+        kinds = KINDS[: 4 if coloured else 3 if self.x.dim() == 4 else 1]
         if self.augment not in kinds:
             said = f"augment is {self.augment!r} and x {given(self.x)}"
             raise ValueError(f"{said}: give {', '.join(kinds)}")
@@ -113,13 +111,13 @@ class Part(Pairs):
 
     def floats(self) -> "Part":
         """Return the part with images of bytes as the floats that its batches hold."""
-        return replace(self, x=self._scaled(self.x), mean=None, std=None)
+        if not self.is_bytes:
+            return self
+        return replace(self, x=self._scaled(self.x.float().div_(255)), mean=None, std=None)
 
     def _scaled(self, x: Tensor) -> Tensor:
-        if not self.is_bytes:
-            return x
         mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
-        return x.float().div_(255).sub_(mean).div_(std)
+        return x.sub_(mean).div_(std)
 
     def _order(self, generator: torch.Generator) -> Tensor:
         return torch.randperm(len(self), generator=generator)
@@ -131,9 +129,13 @@ class Part(Pairs):
             mask_BT = x != PAD
             longest = int(mask_BT.sum(dim=1).max())
             return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
-        if key and self.augment != "none":  # bytes move in a quarter of the time of floats
-            x = crop_and_flip(x, generator_for("augment", *key, number), self.augment)
-        return self._scaled(x), y_B
+        kind, drawn = self.augment if key else "none", generator_for("augment", *key, number)
+        if kind != "none":  # bytes move in a quarter of the time of floats
+            x = crop_and_flip(x, drawn, kind)
+        if not self.is_bytes:
+            return x, y_B
+        x = x.float().div_(255)
+        return self._scaled(colours(x, drawn) if kind == "strong" else x), y_B
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -208,20 +210,3 @@ def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
     found = pd.Series(labels[order].numpy())
     rank = found.groupby(found).cumcount().to_numpy()  # samples of its class that come before it
     return order[rank.argsort(kind="stable")][:size].sort().values
-
-
-def crop_and_flip(x_BCHW: Tensor, generator: torch.Generator, kind: str = "weak") -> Tensor:
-    """Cut a window of the old size out of each image padded by 4 pixels; flip every second one.
-
-    Padding is 0, or the border repeated for the kind "edge".
-    """
-    count, channels, height, width = x_BCHW.shape
-    top_B, left_B = torch.randint(2 * PADDING + 1, (2, count, 1), generator=generator)
-    flip_B, columns_W = torch.rand(count, 1, generator=generator) < 0.5, torch.arange(width)
-    rows_BH = top_B + torch.arange(height)
-    columns_BW = left_B + torch.where(flip_B, columns_W.flip(0), columns_W)
-    padded = pad(x_BCHW, (PADDING,) * 4, mode="replicate" if kind == "edge" else "constant")
-    # one gather moves all pixels: indexing each image takes seven times as long
-    pixels = rows_BH[:, :, None] * padded.shape[3] + columns_BW[:, None, :]
-    pixels = pixels.reshape(count, 1, -1).expand(-1, channels, -1)
-    return padded.flatten(2).gather(2, pixels).view(x_BCHW.shape)

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from alkit.base.seeds import generator_for, seed_for
-from alkit.data.parts import Part, crop_and_flip
+from alkit.data.augment import crop_and_flip
+from alkit.data.parts import Part
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
 

@@ -1,4 +1,4 @@
-"""Augmentation, against a loop over the images."""
+"""Augmentation, against torchvision's colour operations and a loop over the images."""
 
 from dataclasses import replace
 
@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from alkit.data.parts import Part, crop_and_flip
+from alkit.data import augment
+from alkit.data.parts import Part
 
 MEAN, STD = (0.48, 0.44, 0.39), (0.27, 0.26, 0.28)
 
@@ -29,8 +30,8 @@ def generator(seed: int = 0) -> torch.Generator:
 @pytest.mark.parametrize(("kind", "mode"), [((), "constant"), (("edge",), "replicate")])
 def test_a_crop_with_a_flip_is_a_window_of_the_padded_image(kind, mode):
     x_BCHW = images(50).float()
-    got = crop_and_flip(x_BCHW, generator(), *kind)
-    assert torch.equal(crop_and_flip(images(50), generator(), *kind), got)  # of bytes
+    got = augment.crop_and_flip(x_BCHW, generator(), *kind)
+    assert torch.equal(augment.crop_and_flip(images(50), generator(), *kind), got)  # of bytes
     padded = torch.nn.functional.pad(x_BCHW, (4, 4, 4, 4), mode=mode)
     drawn = generator()
     top_B, left_B = torch.randint(9, (2, 50), generator=drawn).tolist()
@@ -42,7 +43,22 @@ def test_a_crop_with_a_flip_is_a_window_of_the_padded_image(kind, mode):
     assert set(flip_B) == {False, True}
 
 
-@pytest.mark.parametrize("kind", ["weak", "edge"])
+def test_strong_colours_are_as_often_and_as_strong_as_they_should_be():
+    x_BCHW = (images(1, 4).float() / 255).expand(2000, -1, -1, -1)
+    got = augment.colours(x_BCHW, generator())
+    same = (got == x_BCHW).flatten(1).all(dim=1)
+    grey = (got - got.mean(dim=1, keepdim=True)).abs().flatten(1).amax(dim=1) < 1e-6
+    assert abs(float(same.float().mean()) - 0.2 * 0.8) < 0.04
+    assert abs(float(grey.float().mean()) - 0.2) < 0.04
+    assert float(got.min()) >= 0
+    assert float(got.max()) <= 1
+    grey_BCHW = torch.full((500, 3, 2, 2), 0.5)  # contrast, saturation and hue leave it as it is
+    ratios = augment.colours(grey_BCHW, generator())[:, 0, 0, 0] / 0.5
+    assert 0.6 <= float(ratios.min()) < 0.65
+    assert 1.35 < float(ratios.max()) <= 1.4 + 1e-6
+
+
+@pytest.mark.parametrize("kind", ["weak", "strong"])
 def test_batches_depend_on_seed_epoch_and_number_alone(kind):
     # equal images, so that nothing but the augmentation can differ
     same = images(1).expand(64, -1, -1, -1)
@@ -62,7 +78,7 @@ def test_batches_depend_on_seed_epoch_and_number_alone(kind):
 
 
 def test_batches_can_be_read_out_of_turn_and_have_the_order_of_clean_ones():
-    in_turn, abandoned, again = (part(augment="weak").batches(16) for _ in range(3))
+    in_turn, abandoned, again = (part(augment="strong").batches(16) for _ in range(3))
     next(abandoned)
     second = [x for x, _ in in_turn][1]
     next(again)
@@ -74,22 +90,29 @@ def test_batches_can_be_read_out_of_turn_and_have_the_order_of_clean_ones():
     torch.testing.assert_close(got, (data.x.double() / 255 - mean) / std, check_dtype=False)
     assert got.dtype == torch.float32
     clean = [y for _, y in part().batches(16, seed=3, epoch=2)]
-    cut = [y for _, y in part(augment="weak").batches(16, seed=3, epoch=2)]
-    assert all(torch.equal(a, b) for a, b in zip(clean, cut, strict=True))
+    strong = [y for _, y in part(augment="strong").batches(16, seed=3, epoch=2)]
+    assert all(torch.equal(a, b) for a, b in zip(clean, strong, strict=True))
 
 
 ONES = torch.ones(4, 3, dtype=torch.int64)
+FLOATS = Part(torch.rand(4, 3, 8, 8), torch.zeros(4), 2)
+GREY = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=(0,), std=(1,))
 
 
 @pytest.mark.parametrize(
     ("made", "kind", "message"),
     [
         (Part(ONES, torch.zeros(4), 2), "weak", "augment is 'weak' and x .*: give none$"),
-        (part(), "strong", "augment is 'strong' and x .*: give none, weak, edge$"),
+        (part(), "hard", "augment is 'hard' and x .*: give none, weak, edge, strong"),
+        (FLOATS, "strong", "augment is 'strong' and x torch.float32 .*: give none, weak, edge$"),
+        (GREY, "strong", "augment is 'strong' .*: give none, weak, edge$"),
         (Part(torch.rand(4, 9), torch.zeros(4), 2), "weak", "augment is 'weak' .*: give none$"),
     ],
-    ids=["texts", "unknown", "vectors"],
+    ids=["texts", "unknown", "floats", "grey", "vectors"],
 )
 def test_what_cannot_be_augmented_is_refused(made, kind, message):
     with pytest.raises(ValueError, match=message):
         replace(made, augment=kind)
+    if kind == "strong":  # floats and one channel can be cropped
+        x, _ = next(iter(replace(made, augment="weak").batches(4)))
+        assert (x.dtype, x.shape) == (torch.float32, made.x.shape)
