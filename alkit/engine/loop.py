@@ -63,12 +63,7 @@ class _Run:
     """What a run has come to: its rows, its best epoch, and the file that keeps them."""
 
     def __init__(
-        self,
-        trainer: Trainer,
-        plan: Plan,
-        rates: Rates,
-        identity: dict[str, Any],
-        group: Group,
+        self, trainer: Trainer, plan: Plan, rates: Rates, identity: dict[str, Any], group: Group
     ) -> None:
         validated = plan.data.validation is not None
         rates.check(validated=validated)
