@@ -57,7 +57,7 @@ def check_whole(**numbers: Any) -> None:
 
 
 def check_settings(names: Iterable[str], known: Sequence[str], others: Iterable[str]) -> None:
-    """Refuse settings that nothing reads, which may have been meant as those or as others."""
+    """Refuse unknown settings; say which known one, or which other name, is spelt alike."""
     if unknown := [name for name in names if name not in known]:
         said = f"unknown settings {', '.join(unknown)}{meant(unknown[0], [*known, *others])}"
         raise TypeError(f"{said}: there are {', '.join(known)}")

@@ -89,13 +89,14 @@ def load_vectors(
 
     Args:
         source: a path of lines `word number ... number`; or a name such as "glove.6B.300d", whose
-            `NAME.txt` is looked for in the zips of `glove/` and `$ALKIT_DATA/glove`.
+            `NAME.txt` is looked for in `glove/` and `$ALKIT_DATA/glove`: as a file, then in zips.
     Returns: float32 (V, E); how many rows came from the file.
     """
     folders = [paths.root() / "glove", paths.shared_data_dir() / "glove"]
     zips = [each for folder in folders for each in sorted(folder.glob("*.zip"))]
-    files: list[Any] = [zipfile.Path(each, f"{source}.txt") for each in zips]
-    files = [source] if isinstance(source, Path) else files
+    files: list[Any] = [source] if isinstance(source, Path) else []
+    files += [folder / f"{source}.txt" for folder in folders]
+    files += [zipfile.Path(each, f"{source}.txt") for each in zips]
     path = next((each for each in files if each.exists()), None)
     if path is None:
         said = f"no word vectors {source} in {folders[0]} or {folders[1]}"

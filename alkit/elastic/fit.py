@@ -82,7 +82,9 @@ def _fit(network: Network, plan: Plan, *, settings: Settings, drop_last: bool) -
     planner = foresee(network, plan, settings)
     rate: dict[str, Any] = {} if plan.lr is None else {"lr": plan.one_lr}
     active = network.units[network.first() :].named_parameters()
-    optimizer: Any = made(plan.optimizer or adam, active, **rate)
+    optimizer = made(plan.optimizer or adam, active, **rate)
+    if optimizer is None:
+        raise ValueError("there is nothing to train: no parameter of the network has requires_grad")
     data: Any = plan.data.train
     trainer = Trainer(
         units=Units(network, optimizer, world),

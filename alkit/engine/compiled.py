@@ -60,7 +60,6 @@ class Step:
     def stands(self, parts: Sequence[Any]) -> bool:
         """Say whether these are its parts, and where they were; a new epoch begins."""
         self.seen.clear()
-        self.losses.zero_grad(set_to_none=True)  # some may be left of a step that ran as it is
         same = all(map(is_, parts, self.losses.parts))
         return same and (not self.function or self.places == self._places())
 
@@ -79,6 +78,8 @@ class Step:
             said = "" if isinstance(error, NotCompiled) else "torch.compile can't take it: "
             self.why = said + (str(error).strip() or type(error).__name__).splitlines()[0]
             return None
+        if not self.seen:  # what was left in an epoch before, or by others, trains nothing
+            self.losses.zero_grad(set_to_none=True)
         self.seen.add(kinds)
         for parameter, gradient in zip(self.learning, self.own[2], strict=True):
             parameter.grad = gradient

@@ -81,7 +81,7 @@ def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
 
 
 class LossLog:
-    """The losses of a stage, a row a batch; of columns with a name they must be finite.
+    """The losses of a stage, a row a batch; losses of named columns must be finite.
 
     To look at a number that an accelerator computes is to wait for it: there an error comes up when
     the epoch has ended, and still names its batch, counted from the `first` one.

@@ -134,9 +134,9 @@ class Subgroup:
 
 
 class Group:
-    """This rank among all that this process has joined; alone it is rank 0 of 1, and sends nothing.
+    """The ranks that this process has joined; where there are none it is rank 0 of 1.
 
-    To be `alone` is to leave those that it has joined aside.
+    `alone`: it is also rank 0 of 1 where there are some.
     """
 
     def __init__(self, *, alone: bool = False) -> None:

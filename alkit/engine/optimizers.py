@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import optimizer as everywhere
 from torch.optim.adam import adam as adam_of_tensors
 
 from alkit.base.arguments import check_real, given
@@ -106,9 +107,9 @@ def step(optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> 
 
 
 class Kernels:
-    """Steps whose gradients lie in one place: fused Adam's first is its own, the next its kernel.
+    """Steps whose gradients stay in one place, so that fused Adam finds its tensors only once.
 
-    Its own looks for all of its tensors again, which takes as long as the kernel of a small block.
+    To find them again at each step takes as long as the step of a small block.
     """
 
     def __init__(self) -> None:
@@ -137,6 +138,8 @@ def _is_kernel(optimizer: torch.optim.Optimizer) -> bool:
     """Say whether an optimiser's step is fused Adam's kernel, of one group, and nothing else."""
     own = getattr(optimizer.step, "_wrapped_by_lr_sched", "step" not in vars(optimizer))
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    hooks = hooks or everywhere._global_optimizer_pre_hooks
+    hooks = hooks or everywhere._global_optimizer_post_hooks
     group, *others = optimizer.param_groups
     plain = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and not group["amsgrad"]
     return bool(own and plain and group["fused"] and not hooks and not others)

@@ -144,6 +144,24 @@ def test_gradients_of_all_backprop_are_clipped():
     torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["bp", "local"])
+def test_a_gradient_that_was_there_before_trains_nothing(method):
+    """A parameter that no loss reaches stays where it is, whatever gradient it came with."""
+
+    class Spare(Normed):
+        def __init__(self):
+            super().__init__()
+            self.spare = nn.Parameter(torch.ones(3))
+
+    made = blocks(Spare)
+    for each in made[:3]:
+        each.spare.grad = torch.ones(3)
+    options = {"epochs": 2, "batch_size": 32, "progress": False, "compile": "steps"}
+    record = alkit.fit(made, DATA, method=method, lr=0.1, **options)
+    assert set(record.details.eager) == {""}
+    assert all(torch.equal(each.spare, torch.ones(3)) for each in made[:3])
+
+
 class Looking(nn.Linear):
     """A module that looks at numbers before it goes on."""
 

@@ -234,7 +234,7 @@ def test_vectors_are_read_from_a_member_of_a_zip(folders):
         load_vectors("w", vocabulary)
 
 
-def test_vectors_are_found_in_zips_or_where_was_looked_is_said(folders):
+def test_vectors_are_found_as_files_and_in_zips_or_what_is_there_is_said(folders):
     def read():
         return float(load_vectors("g.50d", vocabulary_of(["a"]))[0][2])
 
@@ -246,6 +246,10 @@ def test_vectors_are_found_in_zips_or_where_was_looked_is_said(folders):
     assert read() == 1
     zipped(folders / "glove" / "g.zip", {"g.50d.txt": "a 2"})
     assert read() == 2
+    (folders / "shared" / "glove" / "g.50d.txt").write_text("a 3")
+    assert read() == 3
+    (folders / "glove" / "g.50d.txt").write_text("a 4")
+    assert read() == 4
 
 
 @pytest.mark.parametrize("max_len", [1, 4, 9])

@@ -38,7 +38,14 @@ def thawed():
     network.freeze(1)
 
 
+def frozen():
+    network = make_vit()
+    network.requires_grad_(False)
+    train(network, images(), SETTINGS)
+
+
 REFUSED = [
+    (frozen, "there is nothing to train"),
     (planner(devices=6, stages=3), "stages is 3 and there are 6 devices: give a power"),
     (planner(stages=4), "there are 2 devices"),
     (planner(devices=6, stages=4), "divides them"),

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import alkit
 from alkit.data.given import as_splits
@@ -146,3 +147,18 @@ def test_a_kernel_s_step_is_the_optimiser_s(make, looked_up):
         states.append(model.state_dict())
         assert looked_up == (optimizer in getattr(steps, "found", [])) or steps is step
     assert not differences(*states)
+
+
+def test_a_kernel_calls_the_hooks_of_all_optimisers():
+    """torch keeps those for the whole process, beside an optimiser's own."""
+    model, seen, steps = nn.Linear(2, 2), [], Kernels()
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    hook = register_optimizer_step_post_hook(lambda *_: seen.append(1))
+    try:
+        for each in model.parameters():
+            each.grad = torch.ones_like(each)
+        for _ in range(3):
+            steps(optimizer)
+    finally:
+        hook.remove()
+    assert len(seen) == 3
