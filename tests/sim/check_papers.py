@@ -17,6 +17,7 @@ if COUNT < 2:
 NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 # what is made small: data that are part of the package, few samples, narrow layers, few steps
 IMAGES = {"data": "digits", "epochs": 1, "batch_size": 8, "width": 0.03125, "train_size": 16}
+IMAGES |= {"augment": "weak"}  # the strong one changes colours
 TEXTS = {"data": "pydocs", "epochs": 1, "batch_size": 8, "max_len": 8, "train_size": 16}
 TEXTS |= {"vectors": "", "width": 12, "hidden": 4, "blocks": 2}
 DELAYED = {"data": "digits", "epochs": 1, "batch_size": 64, "width": 2, "train_size": 128}
