@@ -7,8 +7,6 @@ BERT's units hand on (h_BTD, mask_BT): the vectors, and true at real tokens. ViT
 B batch, T tokens, D width, H heads.
 """
 
-import math
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -47,22 +45,22 @@ class ViTSizes(NamedTuple):
     dropout: float = 0.1
 
 
-class Residual(nn.ModuleDict):
+class Residual(nn.Module):
     """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's."""
 
-    def __init__(self, sizes: BertSizes | ViTSizes, parts: dict[str, nn.Module]) -> None:
-        pre_norm = isinstance(sizes, ViTSizes)
-        norm = {"norm": nn.LayerNorm(sizes.width, eps=1e-6 if pre_norm else 1e-12)}
-        super().__init__(norm | parts if pre_norm else parts | norm)
-        self.pre_norm, self.heads, self.dropout = pre_norm, sizes.heads, nn.Dropout(sizes.dropout)
+    def __init__(self, sizes: BertSizes | ViTSizes) -> None:
+        super().__init__()
+        self.pre_norm = isinstance(sizes, ViTSizes)
+        self.norm = nn.LayerNorm(sizes.width, eps=1e-6 if self.pre_norm else 1e-12)
+        self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, inputs: Any) -> Any:
         """(B, T, D) -> (B, T, D); what travels along stays as it is."""
         h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
         if self.pre_norm:
-            h_BTD = h_BTD + self.dropout(self._f(self["norm"](h_BTD), *more))
+            h_BTD = h_BTD + self.dropout(self._f(self.norm(h_BTD), *more))
         else:
-            h_BTD = self["norm"](h_BTD + self.dropout(self._f(h_BTD, *more)))
+            h_BTD = self.norm(h_BTD + self.dropout(self._f(h_BTD, *more)))
         return (h_BTD, *more) if more else h_BTD
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
@@ -73,34 +71,25 @@ class Attention(Residual):
     """Every token looks at all real ones; without a mask that is all of them."""
 
     def __init__(self, sizes: BertSizes | ViTSizes) -> None:
-        width, one_map = sizes.width, isinstance(sizes, ViTSizes)
-        maps = {"qkv": 3 * width} if one_map else dict.fromkeys(("query", "key", "value"), width)
-        outs = {**maps, "mix": width}
-        super().__init__(sizes, {name: nn.Linear(width, out) for name, out in outs.items()})
+        super().__init__(sizes)
+        dropout = 0.0 if self.pre_norm else sizes.dropout
+        self.heads = nn.MultiheadAttention(sizes.width, sizes.heads, dropout, batch_first=True)
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        maps = ("query", "key", "value")
-        found = self["qkv"](h_BTD).chunk(3, 2) if self.pre_norm else [self[n](h_BTD) for n in maps]
-        q, k, v = (each.unflatten(2, (self.heads, -1)).transpose(1, 2) for each in found)
-        if more:
-            scores_BHTT = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
-            scores_BHTT = scores_BHTT.masked_fill(~more[0][:, None, None], float("-inf"))
-            mixed_BHTD = self.dropout(scores_BHTT.softmax(dim=-1)) @ v
-        else:
-            mixed_BHTD = F.scaled_dot_product_attention(q, k, v)
-        return self["mix"](mixed_BHTD.transpose(1, 2).flatten(2))
+        absent_BT = ~more[0] if more else None
+        return self.heads(h_BTD, h_BTD, h_BTD, key_padding_mask=absent_BT, need_weights=False)[0]
 
 
 class MLP(Residual):
     """Two linear maps, the same at every token."""
 
     def __init__(self, sizes: BertSizes | ViTSizes) -> None:
-        up, down = nn.Linear(sizes.width, sizes.mlp), nn.Linear(sizes.mlp, sizes.width)
-        super().__init__(sizes, {"up": up, "down": down})
+        super().__init__(sizes)
+        self.up, self.down = nn.Linear(sizes.width, sizes.mlp), nn.Linear(sizes.mlp, sizes.width)
 
     def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        inner = F.gelu(self["up"](h_BTD))
-        return self["down"](self.dropout(inner) if self.pre_norm else inner)
+        inner = F.gelu(self.up(h_BTD))
+        return self.down(self.dropout(inner) if self.pre_norm else inner)
 
 
 class Words(nn.Module):
@@ -151,15 +140,10 @@ class First(nn.Module):
 def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
     """Return a classifier of texts, which takes (tokens_BT, segments_BT, mask_BT), as units."""
     with drawing_from(torch.Generator().manual_seed(seed).get_state()):
-        embedding, width = Words(sizes), sizes.width
-        halves = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
-        # heads of pretraining, drawn and left aside: a seed has the weights of the recorded runs
-        aside = [nn.Linear(width, out) for out in (width, 2, width, sizes.vocabulary)]
-        body = _drawn([embedding, *halves, *aside], nn.init.normal_, sizes.std)[: -len(aside)]
-        dense, dropout = nn.Linear(width, width), nn.Dropout(sizes.dropout)
-        pooler = {"first": First(), "dense": dense, "tanh": nn.Tanh(), "dropout": dropout}
-        tail = [nn.Sequential(OrderedDict(pooler)), nn.Linear(width, classes)]
-        return [*body, *_drawn(tail, nn.init.normal_, sizes.std)]
+        dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
+        pooler = nn.Sequential(First(), dense, nn.Tanh(), dropout)
+        units = [Words(sizes), *_layers(sizes), pooler, nn.Linear(sizes.width, classes)]
+        return _drawn(units, nn.init.normal_, sizes.std)
 
 
 def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
@@ -168,19 +152,23 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
     if sizes.image % sizes.patch:
         raise ValueError(f"image {sizes.image} is not a multiple of {sizes.patch}")
     with drawing_from(torch.Generator().manual_seed(seed).get_state()):
-        layers = [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
         embedding, norm = Patches(sizes), nn.LayerNorm(sizes.width, eps=1e-6)
-        head = {"first": First(), "scores": nn.Linear(sizes.width, sizes.classes)}
+        head = nn.Sequential(First(), nn.Linear(sizes.width, sizes.classes))
         nn.init.trunc_normal_(embedding.positions, std=0.02)
-        units: list[nn.Module] = [embedding, *layers, norm, nn.Sequential(OrderedDict(head))]
-        return _drawn(units, nn.init.trunc_normal_, 0.02)
+        return _drawn([embedding, *_layers(sizes), norm, head], nn.init.trunc_normal_, 0.02)
+
+
+def _layers(sizes: BertSizes | ViTSizes) -> list[nn.Module]:
+    return [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
 
 
 def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:
-    """Draw the weights of the units, one after the other."""
+    """Draw the weights of linear maps and embeddings, one after the other; their biases are 0."""
     for module in nn.ModuleList(units).modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             draw(module.weight, std=std)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
+        if isinstance(module, nn.MultiheadAttention):  # its biases are 0
+            draw(module.in_proj_weight, std=std)
     return units

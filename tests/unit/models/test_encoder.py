@@ -41,17 +41,32 @@ def through(units, x):
 
 
 def filled(units, weights):
-    """Give units the weights of another's network, which has them in the same order."""
+    """Give units another network's weights, in the order of theirs."""
     own = [each for unit in units for each in unit.parameters()]
     for one, other in zip(own, weights, strict=True):
         one.data.copy_(other)
+
+
+def in_our_order(weights):
+    """Yield a BERT's weights: in a layer its norms come first, and three maps are one."""
+    *before, norm, shift = weights[:5]
+    yield from (*before, norm, shift)
+    at = 5
+    for _ in range(3):
+        query, query_bias, key, key_bias, value, value_bias = weights[at : at + 6]
+        mix, mix_bias, *norms = weights[at + 6 : at + 10]
+        yield from (*norms, torch.cat([query, key, value]))
+        yield from (torch.cat([query_bias, key_bias, value_bias]), mix, mix_bias)
+        yield from (*weights[at + 14 : at + 16], *weights[at + 10 : at + 14])
+        at += 16
+    yield from weights[at:]
 
 
 def test_bert_scores_as_hugging_face_s_does():
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4}
     config = BertConfig(vocab_size=50, intermediate_size=32, max_position_embeddings=12, **sizes)
     theirs, units = BertForSequenceClassification(config).eval(), bert_for_classes(TINY, 2)
-    filled(units, theirs.parameters())
+    filled(units, in_our_order([*theirs.parameters()]))
     tokens, mask = torch.randint(0, 50, (3, 9)), torch.arange(9) < torch.tensor([[9], [4], [6]])
     expected = theirs(tokens, mask.long(), token_type_ids=tokens % 2).logits
     torch.testing.assert_close(through(units, (tokens, tokens % 2, mask)), expected)
