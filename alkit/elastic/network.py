@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from alkit.elastic.layout import Planner
 from alkit.elastic.settings import Settings
 from alkit.engine.device import place
-from alkit.engine.modes import evaluating, training
+from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import check_untied
 from alkit.engine.random import noise_of
 from alkit.models.blocks import joined
@@ -117,16 +117,11 @@ class Network(nn.Module):
         for parameter in self.units[: self.first()].parameters():
             parameter.requires_grad_(False)
             parameter.grad = None
-        self.train(self.training)
+        self.units[: self.first()].eval()
 
     def train(self, mode: bool = True) -> "Network":
-        """Set the mode; frozen units, and what the user froze so, stay in evaluation mode."""
-        if mode:
-            self.training = self.units.training = True
-            for unit in self.units:
-                training(unit)
-        else:
-            super().train(False)
+        """Set the mode; frozen units stay in evaluation mode."""
+        super().train(mode)
         self.units[: self.first()].eval()
         return self
 

@@ -65,7 +65,6 @@ class Trainer(trainer.Trainer):
         self.rule = policy(self.settings.freeze, self.settings.alpha)
         wanted = self.settings.cache and self.settings.pipe
         self.cache = Cache(self.model, self.data.x, self.world, wanted=wanted)
-        self.model.train()
 
     def batches(self, plan: Plan, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
         """Yield the rows of each step's batch, of the layout that there is when it is asked for.

@@ -22,37 +22,28 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def trained(model: object, *, warn: bool = True) -> Iterator[None]:
-    """Put a model, or its blocks, in training mode, see `training`; parts have theirs back after.
-
-    A model all in evaluation mode is worth a warning.
-    """
-    blocks = _modules(model)
-    modes = [part.training for block in blocks for part in block.modules()]
-    if warn and modes and not any(modes):
-        warnings.warn(
-            "the network is in evaluation mode: it is trained in training mode, and has its own"
-            " back afterwards; what is to stay in it must be frozen (requires_grad_(False))",
-            stacklevel=4,
-        )
-    with _back(*blocks):
+def trained(model: object) -> Iterator[None]:
+    """Put a model, or its blocks, in training mode, see `training`; parts have theirs back after."""
+    with _back(*(blocks := _modules(model))):
         for block in blocks:
             training(block)
         yield
 
 
-def training(module: nn.Module, around: bool = True) -> None:
-    """Put a part, and what is in it, in training mode.
+def training(module: nn.Module) -> None:
+    """Call `train()` of a part, which may be a user's own.
 
-    One that has parameters, all of them frozen, and is in evaluation mode stays so, with all that
-    is in it. One without parameters follows the nearest one around it that has some.
+    What is in evaluation mode and has parameters, all of them frozen, stays so, with all in it.
     """
-    own = list(module.parameters())
-    if own and not module.training and not any(each.requires_grad for each in own):
-        return
-    module.training = True if own else around
-    for child in module.children():
-        training(child, module.training)
+    still = [part for part in module.modules() if not part.training and _frozen(part)]
+    module.train()
+    for part in still:
+        part.eval()
+
+
+def _frozen(part: nn.Module) -> bool:
+    own = list(part.parameters())
+    return bool(own) and not any(each.requires_grad for each in own)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from alkit.base.arguments import given
 from alkit.engine.modes import evaluating, hooked, trained
 from alkit.engine.random import random_from
 from alkit.models.foreign import CUTS
-from alkit.models.traced import Block, NotTraced, trace
+from alkit.models.traced import HOOKED, Block, NotTraced, trace
 
 LISTS = (nn.Sequential.forward, nn.Module.forward)  # the latter: nobody wrote one
 INSTEAD = 'Give a list of its blocks, each taking what the one before returns, or method="bp"'
@@ -36,11 +36,11 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
         8
     """
     found = [*blocks] if _listed(blocks) else _cut(blocks)
+    if not found:
+        raise ValueError("there are no blocks: give at least one")
     for index, block in enumerate(found):
         if not isinstance(block, nn.Module):
             raise TypeError(f"block {index} must be a module, got {given(block)}")
-    if not found:
-        raise ValueError("there are no blocks: give at least one")
     return found
 
 
@@ -63,23 +63,21 @@ def ours(model: Any) -> bool:
 def _listed(network: Any) -> TypeGuard[Iterable[nn.Module]]:
     """Say whether this is a list of blocks, and calling it does no more than calling these."""
     if not isinstance(network, nn.Module | Iterable):
-        raise TypeError(
-            f"the model is {given(network)}: give a network, or a list of its blocks, each a module"
-        )
-    if not isinstance(network, nn.Module):
-        return True
+        raise TypeError(f"the model is {given(network)}: give a network, or a list of its blocks")
+    if not isinstance(network, nn.Module) or ours(network):
+        return isinstance(network, Iterable)
     own = "forward" in vars(network) or type(network).forward not in LISTS or hooked(network)
-    return isinstance(network, Iterable) and (not own or ours(network))
+    return isinstance(network, Iterable) and not own
 
 
 def _cut(network: Any) -> list[nn.Module]:
     kind = type(network)
-    known = CUTS.get((kind.__module__.partition(".")[0], kind.__name__))
+    known = CUTS.get(kind.__name__) if kind.__module__.startswith("transformers.") else None
     try:
-        found = trace(network) if known is None else known(network)
-        held = {part for block in found for part in block.modules()}
-        if known and any(map(hooked, set(network.modules()) - held)):
-            raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
+        found = (known or trace)(network)
+        around = set(network.modules()).difference(*(block.modules() for block in found))
+        if known and any(map(hooked, around)):
+            raise NotTraced(HOOKED)
     except NotTraced as error:
         raise TypeError(f"blocks is a whole {kind.__name__}, and {error}. {INSTEAD}") from error
     vars(found[0])["cut"] = network, found  # until a sample shows that they are the same
@@ -92,9 +90,8 @@ class Whole(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        takes = inspect.signature(module.forward).parameters
-        alone = len(takes) == 1 and not str(*takes.values()).startswith("*")
-        self.only = next(iter(takes)) if alone else ""
+        first, *others = map(str, inspect.signature(module.forward).parameters.values())
+        self.only = "" if others or first.startswith("*") else first.partition(":")[0]
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits, these."""
@@ -124,9 +121,9 @@ def dry_run(
     """
     found = as_blocks(blocks)
     for part in found[0].modules():
-        if (cut := vars(part).get("cut")) is not None:
-            _check_cut(cut[0], cut[1], sample)
-            vars(part).pop("cut")
+        if "cut" in vars(part):
+            _check_cut(*vars(part)["cut"], sample)
+            del part.cut
     pairs, x = [], sample
     for block in found:
         parameter = next(block.parameters(), None)
@@ -141,14 +138,13 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
     places = {each.device for each in network.parameters()}
     if len(places) != 1:
         return  # blocks that were moved one by one: the network itself can't be called any more
-    x = tree.to_device(x, *places)
-    both = nn.ModuleList([Whole(network), nn.Sequential(*blocks)])
+    x, both = tree.to_device(x, *places), nn.ModuleList([Whole(network), nn.Sequential(*blocks)])
     weights = [each for each in network.parameters() if each.requires_grad]
     buffers = [(own, own.clone()) for own in network.buffers()]
-    for train in (False, True)[: tree.batch_size(x)]:  # BatchNorm trains on two and more
+    for mode in (evaluating, trained)[: tree.batch_size(x)]:  # BatchNorm trains on two and more
         found = []
         for each in both:
-            with trained(both, warn=False) if train else evaluating(both), random_from("cut"):
+            with mode(both), random_from("cut"), torch.enable_grad():
                 found.append(_made_of(each, weights, x))
             for own, was in buffers:
                 own.data.copy_(was)
@@ -161,14 +157,11 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
 
 def _made_of(net: nn.Module, weights: list[nn.Parameter], x: Any) -> list[Tensor]:
     """Return scores, and gradients of their squares; nan where there is none."""
-    with torch.enable_grad():
-        scores = [each for each in tree.tensors(net(x)) if each.is_floating_point()]
-        totals = [each.square().mean() for each in scores if each.requires_grad]
-    if not weights or not totals:
-        return scores
-    slopes = torch.autograd.grad(totals, weights, allow_unused=True)
-    pairs = zip(slopes, weights, strict=True)
-    return scores + [torch.full_like(own, nan) if one is None else one for one, own in pairs]
+    scores = [each for each in tree.tensors(net(x)) if each.is_floating_point()]
+    totals = [each.square().mean() for each in scores if each.requires_grad]
+    own = weights if totals else []
+    slopes = torch.autograd.grad(totals, own, allow_unused=True) if own else ()
+    return scores + [torch.tensor(nan) if each is None else each for each in slopes]
 
 
 PASSING = (nn.Identity, nn.Dropout, nn.Softmax, nn.LogSoftmax, nn.Flatten, nn.Unflatten)

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+BERT = "input_ids", "attention_mask", "token_type_ids", "position_ids"
+
 
 class _Inputs(nn.Module):
     """What a tokenizer or an image processor makes, or its first tensors -> the first hidden."""
@@ -23,10 +25,7 @@ class _Inputs(nn.Module):
             several = batch if isinstance(batch, list | tuple) else (batch,)
             batch = dict(zip(self.names[: len(several)], several, strict=True))
         found = {name: value for name, value in batch.items() if value is not None}
-        if others := sorted(set(found) - set(self.names)):  # no block would be given them
-            names = ", ".join(self.names)
-            raise ValueError(f"a batch has {', '.join(others)}: its blocks take {names}")
-        if "input_ids" not in self.names:
+        if "input_ids" not in found:
             return self.embeddings(**found)
         mask = found.pop("attention_mask", torch.ones_like(found["input_ids"])).bool()
         return self.embeddings(**found), mask
@@ -59,10 +58,9 @@ class _Read(nn.Module):
 
 
 def _bert(net: Any) -> list[nn.Module]:
-    names = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
     layers = [_Encoded(layer, net.config) for layer in net.bert.encoder.layer]
     head = nn.Sequential(net.dropout, net.classifier)
-    return [_Inputs(net.bert.embeddings, *names), *layers, _Read(net.bert.pooler), head]
+    return [_Inputs(net.bert.embeddings, *BERT), *layers, _Read(net.bert.pooler), head]
 
 
 def _vit(net: Any) -> list[nn.Module]:
@@ -70,7 +68,7 @@ def _vit(net: Any) -> list[nn.Module]:
     return [first, *net.vit.layers, last, net.classifier]
 
 
-CUTS: dict[tuple[str, str], Callable[[Any], list[nn.Module]]] = {
-    ("transformers", "BertForSequenceClassification"): _bert,
-    ("transformers", "ViTForImageClassification"): _vit,
+CUTS: dict[str, Callable[[Any], list[nn.Module]]] = {
+    "BertForSequenceClassification": _bert,
+    "ViTForImageClassification": _vit,
 }

@@ -27,6 +27,9 @@ LEAST = 0.01  # share of all parameters that a block has at least
 MOST = 0.75  # a block with a larger share is cut again, where more values are live
 
 
+HOOKED = "it has hooks of its own, which no block would call: hook its parts"
+
+
 class NotTraced(Exception):
     """The graph of a module can't be followed, has no place to cut, or computes something else."""
 
@@ -43,7 +46,7 @@ class Block(nn.Module):
     def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
         super().__init__()
         self.part, self.live, self.first = part, live, first
-        self.takes = sum(each.op == "placeholder" for each in part.graph.nodes)
+        self.takes = len(part.graph.find_nodes(op="placeholder"))
         self.other = [other]  # in evaluation mode, of the same modules: not registered twice
 
     def forward(self, x: Any) -> Any:
@@ -55,8 +58,8 @@ class Block(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> nn.Module:
         """Move it, in place: the network and the graph in the other mode hold the same tensors."""
-        for name in (str(each.target) for each in self.part.graph.nodes if each.op == "get_attr"):
-            buffer = attrgetter(name)(self.part)
+        for each in self.part.graph.find_nodes(op="get_attr"):
+            buffer = attrgetter(str(each.target))(self.part)
             if not isinstance(buffer, nn.Parameter):
                 buffer.data = fn(buffer)
         return super()._apply(fn, recurse)
@@ -74,7 +77,7 @@ class _Tracer(fx.Tracer):
 def trace(module: nn.Module) -> list[nn.Module]:
     """Return a module as blocks."""
     if hooked(module):
-        raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
+        raise NotTraced(HOOKED)
     chance = _chance()
     try:
         twin = copy.deepcopy(module, {id(t): t for t in _held(module) if isinstance(t, Tensor)})
@@ -116,7 +119,7 @@ class _Flow:
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
         self.module, self.graph = module, graph
-        self.inputs = [each for each in graph.nodes if each.op == "placeholder"]
+        self.inputs = graph.find_nodes(op="placeholder")
         # what the module holds is fetched where it is used
         self.steps = [each for each in graph.nodes if each.op.startswith("call")]
         self.weights = [self._weights(each) for each in self.steps]
@@ -170,7 +173,7 @@ class _Flow:
             if each.op in ("call_module", "get_attr"):  # only the twin has what the tracer made
                 home = module if each.op == "call_module" else self.module
                 root[str(each.target)] = attrgetter(str(each.target))(home)
-        (result,) = [each.args[0] for each in self.graph.nodes if each.op == "output"]
+        result = self.graph.output_node().args[0]
         inputs, found = self.inputs, []
         for low, high in pairwise([0, *cuts, len(self.steps)]):
             own = fx.Graph()

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from alkit.base.arguments import given
 from alkit.engine.device import place
-from alkit.engine.modes import training
 from alkit.engine.optimizers import Factory, check_reached, check_untied, made
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Graph, Inputs, leaf
@@ -59,8 +58,6 @@ class Half:
         device: int = 0,
     ) -> None:
         self.units = nn.ModuleDict({str(at): unit for at, unit in enumerate(units, first)})
-        for unit in units:
-            training(unit)
         self.first, self.stage, self.is_last = first, stage, is_last
         self.seed, self.number = seed, device
         self.returns = stage == 1 and first > 0

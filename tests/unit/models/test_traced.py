@@ -140,8 +140,7 @@ def test_a_network_in_evaluation_mode_is_trained_and_has_it_back():
     network = nn.Sequential(Layers(), nn.BatchNorm1d(3))
     around = Around(network).eval()
     data = torch.randn(16, 8), torch.arange(16) % 3
-    with pytest.warns(UserWarning, match="the network is in evaluation mode"):
-        alkit.fit(around, data, method="seq", batch_size=8, progress=False)
+    alkit.fit(around, data, method="seq", batch_size=8, progress=False)
     assert network[1].num_batches_tracked == 2
     assert not any(part.training for part in around.modules())
 
