@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.base.seeds import drawing_from
@@ -45,51 +44,35 @@ class ViTSizes(NamedTuple):
     dropout: float = 0.1
 
 
+class Attention(nn.MultiheadAttention):
+    """Every token looks at all real ones; without a mask that is all of them."""
+
+    def forward(self, h_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """(B, T, D) -> (B, T, D)."""
+        absent_BT = None if mask_BT is None else ~mask_BT
+        return super().forward(h_BTD, h_BTD, h_BTD, key_padding_mask=absent_BT, need_weights=False)[
+            0
+        ]
+
+
 class Residual(nn.Module):
     """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's."""
 
-    def __init__(self, sizes: BertSizes | ViTSizes) -> None:
+    def __init__(self, sizes: BertSizes | ViTSizes, f: nn.Module) -> None:
         super().__init__()
-        self.pre_norm = isinstance(sizes, ViTSizes)
+        self.f, self.pre_norm = f, isinstance(sizes, ViTSizes)
         self.norm = nn.LayerNorm(sizes.width, eps=1e-6 if self.pre_norm else 1e-12)
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, inputs: Any) -> Any:
-        """(B, T, D) -> (B, T, D); what travels along stays as it is."""
+        """(B, T, D) -> (B, T, D); what travels along, first the mask, stays as it is."""
         h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
+        read = more[:1] if isinstance(self.f, Attention) else []
         if self.pre_norm:
-            h_BTD = h_BTD + self.dropout(self._f(self.norm(h_BTD), *more))
+            h_BTD = h_BTD + self.dropout(self.f(self.norm(h_BTD), *read))
         else:
-            h_BTD = self.norm(h_BTD + self.dropout(self._f(h_BTD, *more)))
+            h_BTD = self.norm(h_BTD + self.dropout(self.f(h_BTD, *read)))
         return (h_BTD, *more) if more else h_BTD
-
-    def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class Attention(Residual):
-    """Every token looks at all real ones; without a mask that is all of them."""
-
-    def __init__(self, sizes: BertSizes | ViTSizes) -> None:
-        super().__init__(sizes)
-        dropout = 0.0 if self.pre_norm else sizes.dropout
-        self.heads = nn.MultiheadAttention(sizes.width, sizes.heads, dropout, batch_first=True)
-
-    def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        absent_BT = ~more[0] if more else None
-        return self.heads(h_BTD, h_BTD, h_BTD, key_padding_mask=absent_BT, need_weights=False)[0]
-
-
-class MLP(Residual):
-    """Two linear maps, the same at every token."""
-
-    def __init__(self, sizes: BertSizes | ViTSizes) -> None:
-        super().__init__(sizes)
-        self.up, self.down = nn.Linear(sizes.width, sizes.mlp), nn.Linear(sizes.mlp, sizes.width)
-
-    def _f(self, h_BTD: Tensor, *more: Tensor) -> Tensor:
-        inner = F.gelu(self.up(h_BTD))
-        return self.down(self.dropout(inner) if self.pre_norm else inner)
 
 
 class Words(nn.Module):
@@ -159,7 +142,14 @@ def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
 
 
 def _layers(sizes: BertSizes | ViTSizes) -> list[nn.Module]:
-    return [half(sizes) for _ in range(sizes.layers) for half in (Attention, MLP)]
+    """Return attention and two linear maps of every layer; BERT drops attention's weights."""
+    is_vit, width, halves = isinstance(sizes, ViTSizes), sizes.width, list[nn.Module]()
+    of_weights, inside = (0.0, sizes.dropout) if is_vit else (sizes.dropout, 0.0)
+    for _ in range(sizes.layers):
+        up, down = nn.Linear(width, sizes.mlp), nn.Linear(sizes.mlp, width)
+        halves.append(Attention(width, sizes.heads, of_weights, batch_first=True))
+        halves.append(nn.Sequential(up, nn.GELU(), nn.Dropout(inside), down))
+    return [Residual(sizes, half) for half in halves]
 
 
 def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:

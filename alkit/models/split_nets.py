@@ -10,7 +10,6 @@ here both are in their places.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from torch import nn
 
@@ -62,37 +61,18 @@ def vgg_split(
     return units
 
 
-def resnet_imagenet(
-    depth: int = 18, classes: int = 10, *, channels: int = 3, norm: str = "batch"
-) -> list[nn.Module]:
-    """Return the 10 units of torchvision's ResNet-18, or the 18 of ResNet-50 -> (B, classes)."""
-    net = _torchvision(f"resnet{depth}", classes, channels, norm)
-    stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)
-    blocks = [*net.layer1, *net.layer2, *net.layer3, *net.layer4]
-    return [stem, *blocks, nn.Sequential(net.avgpool, nn.Flatten(), net.fc)]
-
-
-def mobilenet_v3(
-    size: str = "small", classes: int = 10, *, channels: int = 3, norm: str = "batch"
-) -> list[nn.Module]:
-    """Return the 15 units of torchvision's MobileNetV3-Small, or the 19 of -Large."""
-    net = _torchvision(f"mobilenet_v3_{size}", classes, channels, norm)
-    expand, activation, dropout, scores = net.classifier
-    dropout.inplace = False  # it may be the first of a stage, and a stage's input is a leaf
-    last = nn.Sequential(net.avgpool, nn.Flatten(), expand, activation)
-    return [*net.features, last, nn.Sequential(dropout, scores)]
-
-
-def _torchvision(name: str, classes: int, channels: int, norm: str) -> Any:
+def torchvisions(name: str, classes: int = 10, *, norm: str = "batch") -> list[nn.Module]:
+    """Return the units of torchvision's ResNet or MobileNetV3 of a name, for images of colours."""
     from torchvision import models  # takes two seconds, and VGG needs none of it
 
     # None: what torchvision chooses, which for MobileNet is no BatchNorm with plain defaults
     own = None if norm == "batch" else NORMS[norm]
     net = getattr(models, name)(num_classes=classes, norm_layer=own)
-    first = next(each for each in net.modules() if isinstance(each, nn.Conv2d))
-    if channels != first.in_channels:
-        first.in_channels = channels
-        first.weight = nn.Parameter(first.weight[:, :1].repeat(1, channels, 1, 1))
-        first.reset_parameters()  # draws as a new layer does, so that a seed gives what it gave
-        nn.init.kaiming_normal_(first.weight, mode="fan_out", nonlinearity="relu")
-    return net
+    to_rows = [net.avgpool, nn.Flatten()]
+    if name.startswith("resnet"):
+        stem = nn.Sequential(net.conv1, net.bn1, net.relu, net.maxpool)
+        blocks = [*net.layer1, *net.layer2, *net.layer3, *net.layer4]
+        return [stem, *blocks, nn.Sequential(*to_rows, net.fc)]
+    *expand, dropout, scores = net.classifier
+    dropout.inplace = False  # it may be the first of a stage, and a stage's input is a leaf
+    return [*net.features, nn.Sequential(*to_rows, *expand), nn.Sequential(dropout, scores)]

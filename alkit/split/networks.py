@@ -7,13 +7,13 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from alkit.engine.random import random_from
-from alkit.models.split_nets import mobilenet_v3, resnet_imagenet, vgg_split
+from alkit.models.split_nets import torchvisions, vgg_split
 
 _BUILT_BY: dict[str, Callable[..., list[nn.Module]]] = {
     **{f"VGG{depth}": partial(vgg_split, depth) for depth in (5, 8, 11, 16)},
-    **{f"ResNet{depth}": partial(resnet_imagenet, depth) for depth in (18, 50)},
-    "MobileNetSmall": partial(mobilenet_v3, "small"),
-    "MobileNetLarge": partial(mobilenet_v3, "large"),
+    **{f"ResNet{depth}": partial(torchvisions, f"resnet{depth}") for depth in (18, 50)},
+    "MobileNetSmall": partial(torchvisions, "mobilenet_v3_small"),
+    "MobileNetLarge": partial(torchvisions, "mobilenet_v3_large"),
 }
 NETWORKS = tuple(_BUILT_BY)
 
@@ -30,13 +30,15 @@ def build(
     """Return the units of a network; the same seed gives the same weights, wherever it is cut.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, or one channel for a network of three.
     """
     if name not in NETWORKS:
         raise ValueError(f"no network {name!r}; there are {', '.join(NETWORKS)}")
-    options = {"side": side} if name.startswith("VGG") else {}
+    options = {"side": side, "channels": channels} if name.startswith("VGG") else {}
+    if channels != 3 and not options:
+        raise ValueError(f"{name} takes 3 channels, and images have {channels}: give a VGG")
     with random_from(seed, "weights"):
-        return _BUILT_BY[name](classes, channels=channels, norm=norm, **options)
+        return _BUILT_BY[name](classes, norm=norm, **options)
 
 
 def has_batch_norm(units: Iterable[nn.Module]) -> bool:

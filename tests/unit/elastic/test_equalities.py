@@ -109,7 +109,7 @@ def test_what_is_frozen_stays_bit_for_bit():
         number = int(name.split(".")[1])
         if number <= last:
             assert torch.equal(tensor, found.state[name]), name
-    assert not torch.equal(before["units.6.up.weight"], found.state["units.6.up.weight"])
+    assert not torch.equal(before["units.6.f.0.weight"], found.state["units.6.f.0.weight"])
 
 
 def test_training_goes_on_from_a_checkpoint(tmp_path):

@@ -71,13 +71,15 @@ def test_stored_features_keep_the_masks_of_the_first_units(order, two):
 
 def tied() -> Network:
     network = make_vit()
-    network.units[7].heads.out_proj.weight = network.units[1].heads.out_proj.weight
+    network.units[7].f.out_proj.weight = network.units[1].f.out_proj.weight
     return network
 
 
 @pytest.mark.parametrize("where", [{"workers": 2}, {"ranks": 2}])
 def test_a_weight_of_two_stages_is_refused(where):
-    with pytest.raises(ValueError, match="stages 0 and 1 share a parameter .*out_proj.weight.*untie"):
+    with pytest.raises(
+        ValueError, match="stages 0 and 1 share a parameter .*out_proj.weight.*untie"
+    ):
         train(tied(), images(), SETTINGS, **where)
 
 

@@ -76,7 +76,7 @@ def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
     optimizer.step()
     Units(network, optimizer, World(alone=True))._keep({0, 1})
     assert network.sizes() == sizes
-    assert not network.units[5].heads.in_proj_weight.isfinite().any()
+    assert not network.units[5].f.in_proj_weight.isfinite().any()
     assert optimizer.state.keys() == {*network.units[:2].parameters()}
     with pytest.raises(RuntimeError, match="written-to tensor"):
         network.units[5].norm.weight.data.copy_(torch.zeros(16))

@@ -77,7 +77,7 @@ def _other_weights():
     network = make_vit()
     if dist.get_rank() == 1:
         with torch.no_grad():
-            network.units[3].heads.out_proj.weight[0, 0] += 1e-9
+            network.units[3].f.out_proj.weight[0, 0] += 1e-9
     return refused(partial(train, network, images(), SETTINGS))
 
 
@@ -154,7 +154,7 @@ def test_four_ranks_share_a_network_out(four):
 
 def test_ranks_that_begin_with_different_weights(two):
     for said in two["other weights"]:
-        assert "1 of 2 ranks differ from rank 0 in units.3.heads.out_proj.weight" in said
+        assert "1 of 2 ranks differ from rank 0 in units.3.f.out_proj.weight" in said
 
 
 def test_a_killed_rank_is_named_and_leaves_no_features_and_its_run_goes_on(killed, two):

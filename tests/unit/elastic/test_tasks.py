@@ -48,7 +48,7 @@ def test_a_body_goes_from_one_task_to_another_if_it_fits(tmp_path):
     save(first, path, data="images", samples=24)
     said = begin(second, path)
     assert said == "52 of 56 tensors from body.safetensors (data images, samples 24)"
-    assert torch.equal(first.units[6].up.weight, second.units[6].up.weight)
+    assert torch.equal(first.units[6].f[0].weight, second.units[6].f[0].weight)
     assert not torch.equal(first.units[-1][-1].weight, second.units[-1][-1].weight)
     assert begin(second) == "random weights"
     with pytest.raises(FileNotFoundError, match="no weights at"):

@@ -47,26 +47,29 @@ def filled(units, weights):
         one.data.copy_(other)
 
 
-def in_our_order(weights):
-    """Yield a BERT's weights: in a layer its norms come first, and three maps are one."""
-    *before, norm, shift = weights[:5]
-    yield from (*before, norm, shift)
-    at = 5
-    for _ in range(3):
-        query, query_bias, key, key_bias, value, value_bias = weights[at : at + 6]
-        mix, mix_bias, *norms = weights[at + 6 : at + 10]
-        yield from (*norms, torch.cat([query, key, value]))
-        yield from (torch.cat([query_bias, key_bias, value_bias]), mix, mix_bias)
-        yield from (*weights[at + 14 : at + 16], *weights[at + 10 : at + 14])
-        at += 16
-    yield from weights[at:]
+def with_one_map(weights):
+    """Yield a BERT's weights with query, key and value of a layer as one map."""
+    yield from weights[:5]
+    for at in range(5, 5 + 3 * 16, 16):
+        yield from (torch.cat(weights[at + kind : at + 6 : 2]) for kind in (0, 1))
+        yield from weights[at + 6 : at + 16]
+    yield from weights[5 + 3 * 16 :]
+
+
+def norms_behind(weights):
+    """Yield a ViT's weights, the norm of a half behind its maps."""
+    token, patches, shift, positions, *rest = weights
+    yield from (token, positions, patches, shift)
+    for at in range(0, 2 * 12, 6):
+        yield from (*rest[at + 2 : at + 6], *rest[at : at + 2])
+    yield from rest[24:]
 
 
 def test_bert_scores_as_hugging_face_s_does():
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4}
     config = BertConfig(vocab_size=50, intermediate_size=32, max_position_embeddings=12, **sizes)
     theirs, units = BertForSequenceClassification(config).eval(), bert_for_classes(TINY, 2)
-    filled(units, in_our_order([*theirs.parameters()]))
+    filled(units, with_one_map([*theirs.parameters()]))
     tokens, mask = torch.randint(0, 50, (3, 9)), torch.arange(9) < torch.tensor([[9], [4], [6]])
     expected = theirs(tokens, mask.long(), token_type_ids=tokens % 2).logits
     torch.testing.assert_close(through(units, (tokens, tokens % 2, mask)), expected)
@@ -76,6 +79,5 @@ def test_vit_scores_as_torchvision_s_does():
     theirs = VisionTransformer(8, 4, 2, 2, 16, 32, num_classes=5).eval()
     torch.nn.init.normal_(theirs.heads.head.weight)  # it comes with zeros
     units, x = vit(ViTSizes(2, 16, 2, 32, 4, 8, classes=5)), torch.randn(3, 3, 8, 8)
-    token, *convolution, positions = list(theirs.parameters())[:4]
-    filled(units, [token, positions, *convolution, *list(theirs.parameters())[4:]])
+    filled(units, norms_behind([*theirs.parameters()]))
     torch.testing.assert_close(through(units, x), theirs(x))

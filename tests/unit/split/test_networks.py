@@ -66,12 +66,14 @@ def test_weights_depend_on_the_seed_alone():
 def test_bad_names_say_what_there_is():
     with pytest.raises(ValueError, match="there are VGG5"):
         build("VGG7")
+    with pytest.raises(ValueError, match="ResNet18 takes 3 channels, and images have 1"):
+        build("ResNet18", channels=1)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_unit_can_be_the_first_of_a_stage(name):
-    """Its input is a leaf with a gradient, which nothing may overwrite; here of one channel."""
-    units, x = build(name, channels=1), torch.randn(2, 1, 32, 32)
+    """Its input is a leaf with a gradient, which nothing may overwrite."""
+    units, x = build(name), torch.randn(2, 3, 32, 32)
     for unit in units:
         x = x.detach().requires_grad_()
         out = unit(x)
