@@ -12,7 +12,7 @@ from alkit.base.arguments import check_whole
 
 
 class Best:
-    """Let another column of the history choose the epoch that is kept: `alkit.best("val_loss")`.
+    """Let another column of the history choose the epoch that is kept: "val_loss", or a metric.
 
     `largest` says whether its largest value is the best; default unless it is a loss. Without a
     column it is the validation accuracy, or where there is none its loss.
@@ -25,14 +25,17 @@ class Best:
 
     def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
         """Look whether the column is there."""
-        if self.column and self.column not in row:
+        if self.column and self._name(row) not in row:
             raise KeyError(f"no column {self.column!r}: the history has {', '.join(row)}")
         return False
+
+    def _name(self, row: Mapping[str, Any]) -> str:
+        return self.column if self.column in row else f"val_{self.column}"
 
     def worth(self, row: Mapping[str, Any]) -> float:
         """Return what an epoch is worth, the more the better; nan counts as the least."""
         if self.column:
-            worth = float(row[self.column]) * (1 if self.largest else -1)
+            worth = float(row[self._name(row)]) * (1 if self.largest else -1)
         else:
             worth = row.get("val_acc", -row["val_loss"] if "val_loss" in row else row["epoch"])
         return -math.inf if math.isnan(worth) else worth

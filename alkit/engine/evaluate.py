@@ -11,7 +11,7 @@ from torch import Tensor
 from alkit.base import tree
 from alkit.data.given import as_source
 from alkit.data.labels import are_shares
-from alkit.engine.losses import Loss, loss_of, options_of
+from alkit.engine.losses import Loss, loss_of, options_of, weight
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
@@ -21,7 +21,8 @@ class Judged:
     """What was measured on a part."""
 
     correct: Tensor | None = None  # samples that are right, float (N,); of classes only
-    values: dict[str, float] = field(default_factory=dict)  # "accuracy", else "loss"; own metrics
+    scores: Any = None  # (N, C), where a sample has a row of them
+    values: dict[str, float] = field(default_factory=dict)  # "accuracy" of classes, "loss"; own
 
     def columns(self) -> dict[str, float]:
         """Return the values as columns of a history: val_acc, val_loss, val_NAME."""
@@ -91,34 +92,37 @@ def judge(
     metrics: Metrics | None = None,
     batch_size: int = 512,
 ) -> Judged:
-    """Return what a model is worth on a part: its accuracy, or else the loss.
+    """Return what a model is worth on a part: its loss, of classes its accuracy, own metrics.
 
     Targets are classes if they are numbers of one of several scores, or rows of shares, unless the
     loss takes each column for itself. Labels that the loss ignores don't count. Metrics are of
     (scores, y) of the whole part on the CPU, y class numbers (N,) or the targets as they are.
     """
-    options, _ = options_of(loss)
-    summed, ignored = options.get("reduction") == "sum", options.get("ignore_index", -100)
-    classes, rows, kept = False, list[Tensor](), list[tuple[Any, Tensor]]()
+    options, kind = options_of(loss)
+    classes, hits, kept = False, list[Tensor](), list[tuple[Any, Tensor]]()
+    losses, weights = list[float](), list[float]()
     for scores, y in _scored(model, part, batch_size):
-        if not rows:
+        if not losses:
             found = None if by_column(loss) else _classes(scores, y)
             classes = found is not None and scores.shape[found[1]] > 1
-        kept += [tree.map_tensors(_wide, (scores, y))] if metrics else []
+        losses.append(float(loss_of(loss, scores, y)))
+        weights.append(1.0 if options.get("reduction") == "sum" else weight(y, options, kind))
         if classes:
-            rows.append(right(scores, y, ignored=ignored))
-        else:
-            size, value = tree.batch_size(y), float(loss_of(loss, scores, y))
-            rows.append(torch.full((size,), value / (size if summed else 1)))
-    whole = torch.cat(rows)
-    mean = whole.nanmean() if classes else whole.sum() if summed else whole.mean()
-    values = {"accuracy" if classes else "loss": mean.item()}
+            hits.append(right(scores, y, ignored=options.get("ignore_index", -100)))
+        if metrics or (isinstance(scores, Tensor) and scores.dim() == 2):
+            kept.append(tree.map_tensors(_wide, (scores, y)))
+    total = sum(own * each for own, each in zip(losses, weights, strict=True) if each)
+    values = {"loss": total if options.get("reduction") == "sum" else total / (sum(weights) or 1)}
+    correct = torch.cat(hits) if classes else None
+    if correct is not None:
+        values = {"accuracy": correct.nanmean().item()} | values
+    whole = [tree.joined(each) for each in zip(*kept, strict=True)]
     if metrics:
-        scores, targets = (tree.joined(each) for each in zip(*kept, strict=True))
+        scores, targets = whole
         numbers = _classes(scores, targets) if classes else None
         targets = targets if numbers is None else numbers[0]
         values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
-    return Judged(whole if classes else None, values)
+    return Judged(correct, whole[0] if whole else None, values)
 
 
 def by_column(loss: Loss) -> bool:

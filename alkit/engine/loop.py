@@ -10,7 +10,6 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from alkit.data.given import Source, generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
-from alkit.engine.losses import loss_of
 from alkit.engine.messages import Group
 from alkit.engine.rates import Rates
 from alkit.engine.trainer import Plan, Record, Row, Trained, Trainer
@@ -65,17 +63,12 @@ class _Run:
     def __init__(
         self, trainer: Trainer, plan: Plan, rates: Rates, identity: dict[str, Any], group: Group
     ) -> None:
-        validated = plan.data.validation is not None
-        rates.check(validated=validated)
         self.trainer, self.plan, self.rates, self.group = trainer, plan, rates, group
-        follows_loss = "min" in rates.plateaus and validated
-        own: Row = {"loss": partial(loss_of, trainer.loss)} if follows_loss else {}
-        self.metrics = {**own, **(plan.metrics or {})}
         self.best_by = next((each for each in plan.callbacks if type(each) is Best), Best())
         self.remembering: list[Any] = [e for e in plan.callbacks if hasattr(e, "state_dict")]
         self.settings = self._settings(identity)
         # without validation the last epoch is the best
-        self.choose = validated or bool(self.best_by.column)
+        self.choose = plan.data.validation is not None or bool(self.best_by.column)
         self.rows: list[Row] = []
         self.best_epoch, self.stopped, self.seconds = 0, False, 0.0
         self.best = _copied(trainer.model) if self.choose else None
@@ -128,6 +121,7 @@ class _Run:
             losses=None if last is None else last.losses,
             timeline=None if last is None else last.timeline,
             test_correct=tested.correct,
+            test_scores=tested.scores,
             metrics=tested.values,
             best_epoch=self.best_epoch,
             stopped_early=len(self.rows) < self.plan.epochs,
@@ -154,7 +148,7 @@ class _Run:
         if part is None:
             return Judged()
         self.trainer.gather()
-        return self.trainer.judge(part, self.metrics)
+        return self.trainer.judge(part, self.plan.metrics)
 
     # ---- the file
 
@@ -164,7 +158,7 @@ class _Run:
         settings: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "batch_size", "seed")}
         settings |= {"scheduler": str(self.rates)} | identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
-        given = {"best": self.best_by.column, "metrics": sorted(self.metrics)}
+        given = {"best": self.best_by.column, "metrics": sorted(plan.metrics or ())}
         given |= {"callbacks": [type(each).__name__ for each in self.remembering]}
         settings |= {name: value for name, value in given.items() if value}
         return settings | {"data": plan.data.fingerprint(whole=plan.checkpoint is not None)}

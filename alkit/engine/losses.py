@@ -31,9 +31,9 @@ def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
     options, kind = options_of(loss)
     if options.get("reduction", "mean") == "sum" or len(targets) == 1:
         return [1.0] * len(targets)
-    weights = [_weight(y, options, kind) for y in targets]
+    weights = [weight(y, options, kind) for y in targets]
     whole = sum(weights)
-    return [weight / whole if whole else 1.0 / len(weights) for weight in weights]
+    return [each / whole if whole else 1.0 / len(weights) for each in weights]
 
 
 def check_reduction(loss: Loss) -> None:
@@ -69,15 +69,16 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
     return said, FUNCTIONS.get(loss)
 
 
-def _weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
+def weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
+    """Return over what the mean of a loss is, by `options_of`: samples, elements or weights."""
     first = next(tree.tensors(y))
     if kind is ELEMENTS:
         return float(first.numel())
     if kind is not CLASSES or first.is_floating_point():  # shares of classes count as samples
         return float(len(first))
     counted = first[first != options.get("ignore_index", -100)]
-    weight = options.get("weight")
-    return float(len(counted) if weight is None else weight.to(counted.device)[counted].sum())
+    own = options.get("weight")
+    return float(len(counted) if own is None else own.to(counted.device)[counted].sum())
 
 
 class LossLog:

@@ -1,6 +1,5 @@
 """The modes of a module's parts, for a while."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,7 +22,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def trained(model: object) -> Iterator[None]:
-    """Put a model, or its blocks, in training mode, see `training`; parts have theirs back after."""
+    """Put a model, or its blocks, in training mode, see `training`; parts have theirs back."""
     with _back(*(blocks := _modules(model))):
         for block in blocks:
             training(block)

@@ -43,7 +43,6 @@ class Rates:
             each.optimizer.register_step_post_hook(lambda *_, own=each: _step(own, {}))
             for each in (self.made if self.by_batch else ())
         ]
-        self.plateaus = {e.mode for e in self.made if isinstance(e, ReduceLROnPlateau)}
 
     def __str__(self) -> str:
         """Say what the rates follow: runs with another word are other runs."""
@@ -53,16 +52,6 @@ class Rates:
         state = first.state_dict().items()
         plain = {k: v for k, v in state if isinstance(v, int | float | str) and k[0] != "_"}
         return f"{type(first).__name__} by {every} {plain}"
-
-    def check(self, *, validated: bool) -> None:
-        """Refuse a scheduler that would look at results that nobody measures."""
-        if self.plateaus and self.by_batch:
-            raise ValueError("ReduceLROnPlateau looks at epochs: give it without each_batch")
-        if "max" in self.plateaus and not validated:
-            raise ValueError(
-                "ReduceLROnPlateau(mode='max') follows the validation accuracy: give a validation"
-                " part, or mode='min', which follows the training loss without one"
-            )
 
     def start_epoch(self) -> float:
         """Take up what optimisers brought from a file or another rank; return the first rate."""
@@ -92,8 +81,9 @@ def _step(scheduler: LRScheduler, row: Mapping[str, Any]) -> None:
     # of ranks, one updates a part, and all know its rate: torch would warn of a step left out
     vars(scheduler.optimizer)["_opt_called"] = True
     if isinstance(scheduler, ReduceLROnPlateau):
-        column = "val_acc" if scheduler.mode == "max" else "val_loss"
-        scheduler.step(row.get(column, row["loss"]))
+        scheduler.step(
+            row["val_acc"] if scheduler.mode == "max" else row.get("val_loss", row["loss"])
+        )
     else:
         scheduler.step()
     scheduler.optimizer.param_groups[0][STATE] = scheduler.state_dict()

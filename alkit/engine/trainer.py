@@ -164,7 +164,8 @@ class Record(Brief):
         timeline: of the last epoch.
         test_correct: float (N,), which samples of the test part are right; None where targets are
             no classes.
-        metrics: on the test part "accuracy", or "loss" where targets are no classes, and your own.
+        test_scores: float (N, C), of the test part, where a sample has a row of them.
+        metrics: on the test part "loss", of classes "accuracy", and your own.
         best_epoch: from 1, by validation accuracy (or loss), the first of equal ones; the last one
             without a validation part; 0 if the first epoch did not end.
         stopped_early: whether a callback ended it.
@@ -180,6 +181,7 @@ class Record(Brief):
     losses: Tensor | None = None
     timeline: Timeline | None = None
     test_correct: Tensor | None = None
+    test_scores: Tensor | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     best_epoch: int = 0
     stopped_early: bool = False

@@ -50,7 +50,7 @@ def sending_one(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     several = False
     for block in as_blocks(blocks):
         found.append(nn.Sequential(found.pop(), block) if several else block)
-        several = isinstance(block, Block) and block.live > 1
+        several = isinstance(block, Block) and block.several
     return found
 
 
@@ -122,7 +122,8 @@ def dry_run(
     found = as_blocks(blocks)
     for part in found[0].modules():
         if "cut" in vars(part):
-            _check_cut(*vars(part)["cut"], sample)
+            network, own = vars(part)["cut"]
+            _check_cut(network, own, sample)
             del part.cut
     pairs, x = [], sample
     for block in found:

@@ -50,9 +50,8 @@ class Attention(nn.MultiheadAttention):
     def forward(self, h_BTD: Tensor, mask_BT: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """(B, T, D) -> (B, T, D)."""
         absent_BT = None if mask_BT is None else ~mask_BT
-        return super().forward(h_BTD, h_BTD, h_BTD, key_padding_mask=absent_BT, need_weights=False)[
-            0
-        ]
+        three = h_BTD, h_BTD, h_BTD
+        return super().forward(*three, key_padding_mask=absent_BT, need_weights=False)[0]
 
 
 class Residual(nn.Module):
@@ -67,7 +66,7 @@ class Residual(nn.Module):
     def forward(self, inputs: Any) -> Any:
         """(B, T, D) -> (B, T, D); what travels along, first the mask, stays as it is."""
         h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
-        read = more[:1] if isinstance(self.f, Attention) else []
+        read: list[Tensor] = more[: isinstance(self.f, Attention)]
         if self.pre_norm:
             h_BTD = h_BTD + self.dropout(self.f(self.norm(h_BTD), *read))
         else:

@@ -40,13 +40,14 @@ class Block(nn.Module):
     Attributes:
         part: the graph in training mode.
         first: it takes what the network's forward takes.
-        live: how many values it hands on: what weights have made, the newest first, then others.
+        several: it hands on values that weights have made, the newest first, then others.
     """
 
-    def __init__(self, part: fx.GraphModule, other: fx.GraphModule, live: int, first: bool) -> None:
+    def __init__(self, part: fx.GraphModule, other: fx.GraphModule, *, first: bool, last: bool):
         super().__init__()
-        self.part, self.live, self.first = part, live, first
+        self.part, self.first = part, first
         self.takes = len(part.graph.find_nodes(op="placeholder"))
+        self.several = not last and isinstance(part.graph.output_node().args[0], tuple)
         self.other = [other]  # in evaluation mode, of the same modules: not registered twice
 
     def forward(self, x: Any) -> Any:
@@ -100,8 +101,9 @@ def trace(module: nn.Module) -> list[nn.Module]:
             f"there is no place to cut it: no two modules one after another hold {LEAST:.0%} of its"
             " weights each, or weights are used early and late"
         )
-    pairs = zip(*(each.parts(module, cuts) for each in (flow, _Flow(twin, other))), strict=True)
-    return [Block(part, one, live, not at) for at, ((part, live), (one, _)) in enumerate(pairs)]
+    pairs = [*zip(*(each.parts(module, cuts) for each in (flow, _Flow(twin, other))), strict=True)]
+    last = len(cuts)
+    return [Block(*pair, first=not at, last=at == last) for at, pair in enumerate(pairs)]
 
 
 def _held(module: nn.Module) -> list[Any]:
@@ -137,7 +139,7 @@ class _Flow:
         return [each for each in values if isinstance(each, nn.Parameter)]
 
     def live(self, cut: int) -> list[fx.Node]:
-        """Return the values made before a cut and needed after it, in the order of `Block.live`."""
+        """Return the values made before a cut and needed after it, as `Block.several` says."""
         made = self.inputs + self.steps[:cut]
         before = set(made)
         needed = [each for each in reversed(made) if not before.issuperset(each.users)]
@@ -166,8 +168,8 @@ class _Flow:
                 return sorted([*found[1:], *(at for own in large for at in self.cuts(*own))])
         return []
 
-    def parts(self, module: nn.Module, cuts: Sequence[int]) -> list[tuple[fx.GraphModule, int]]:
-        """Return the graph of every block, with the number of values that it hands on."""
+    def parts(self, module: nn.Module, cuts: Sequence[int]) -> list[fx.GraphModule]:
+        """Return the graph of every block."""
         root = {}
         for each in self.graph.nodes:
             if each.op in ("call_module", "get_attr"):  # only the twin has what the tracer made
@@ -183,9 +185,9 @@ class _Flow:
                     if node.op == "get_attr" and node not in copies:
                         copies[node] = own.node_copy(node)
                 copies[each] = own.node_copy(each, copies.__getitem__)
-            last = high == len(self.steps)
-            inputs = [] if last else self.live(high)
-            handed = result if last else inputs[0] if len(inputs) == 1 else tuple(inputs)
+            inputs = self.live(high)
+            handed: Any = inputs[0] if len(inputs) == 1 else tuple(inputs)
+            handed = result if high == len(self.steps) else handed
             own.output(fx.node.map_arg(handed, copies.__getitem__))
-            found.append((fx.GraphModule(root, own), 1 if last else len(inputs)))
+            found.append(fx.GraphModule(root, own))
         return found

@@ -65,14 +65,14 @@ def test_columns():
     ).history
     first, last = ["epoch", "lr", "loss", "samples"], ["data_s", "train_s", "eval_s", "step_s"]
     layers = ["associated_1", "autoencoder_1", "associated_2", "autoencoder_2"]
-    assert table.columns.tolist() == [*first, *layers, "val_acc", *last]
+    assert table.columns.tolist() == [*first, *layers, "val_acc", "val_loss", *last]
     assert table.epoch.tolist() == [1, 2]
     assert table.lr.tolist() == pytest.approx([1e-2, 0.55e-2])
     assert table.loss.tolist() == pytest.approx(table[layers].mean(axis=1).tolist())
     losses = train_epoch(twin, data.train.batches(6), "al").losses.mean(0)
     assert table.loc[0, layers].tolist() == pytest.approx(losses.flatten().tolist())
     backprop = fitted(bp_model(), method="bp").history
-    assert backprop.columns.tolist() == [*first, "val_acc", *last]
+    assert backprop.columns.tolist() == [*first, "val_acc", "val_loss", *last]
 
 
 def test_the_test_part_is_looked_at_once_with_the_best_weights():
@@ -150,7 +150,7 @@ def test_the_bar_shows_losses_and_accuracy(monkeypatch, mode):
     shown = []
     monkeypatch.setattr(loop.tqdm, "set_postfix", lambda self, **values: shown.append(values))
     result = fitted(MODELS[mode](), epochs=2, method=mode, progress=True)
-    assert [set(values) for values in shown] == [{"loss", "val_acc"}] * 2
+    assert [set(values) for values in shown] == [{"loss", "val_acc", "val_loss"}] * 2
     assert shown[-1]["val_acc"] == f"{result.history.val_acc.iloc[-1]:.3f}"
 
 

@@ -1,5 +1,6 @@
 """What is measured on a part: classes by who is right, other targets by the loss, own metrics."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -24,14 +25,36 @@ X = torch.arange(N)[:, None].float()
 RIGHT = (SCORES.argmax(1) == LABELS).float()
 
 
-@pytest.mark.parametrize("y", [LABELS, one_hot(LABELS, C).float(), Part(X, LABELS, C)])
-@pytest.mark.parametrize("loss", [cross_entropy, mse_loss])
-def test_classes_are_right_or_wrong(y, loss):
-    part = y if isinstance(y, Part) else Pairs(X, y)
+ROWS = one_hot(LABELS, C).float()
+
+
+@pytest.mark.parametrize(
+    ("y", "loss"),
+    [(LABELS, cross_entropy), (ROWS, cross_entropy), (ROWS, mse_loss)],
+)
+def test_classes_are_right_or_wrong_and_have_a_loss(y, loss):
+    part = Part(X, LABELS, C) if y is LABELS else Pairs(X, y)
     found = judge(MODEL, part, loss=loss, batch_size=4)
     assert torch.equal(found.correct, RIGHT)
-    assert found.values == {"accuracy": pytest.approx(RIGHT.mean().item(), **CLOSE)}
-    assert list(found.columns()) == ["val_acc"]
+    assert torch.equal(found.scores, SCORES)
+    expected = {"accuracy": RIGHT.mean().item(), "loss": loss(SCORES, y).item()}
+    assert found.values == pytest.approx(expected, **CLOSE)
+    assert list(found.columns()) == ["val_acc", "val_loss"]
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 100])
+def test_a_loss_is_over_what_counts(batch_size):
+    """Batches differ in the labels that count, one has none; so it is with weights of classes."""
+    y = torch.where(torch.arange(N) < 8, -100, LABELS)
+    for loss in (cross_entropy, torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 2.0]))):
+        found = judge(MODEL, Pairs(X, y), loss=loss, batch_size=batch_size)
+        assert found.values["loss"] == pytest.approx(loss(SCORES, y).item(), **CLOSE)
+
+
+def test_a_loss_that_is_no_number_stays_one():
+    scores = SCORES.clone()
+    scores[3, 0] = torch.nan
+    assert math.isnan(judge(gives(scores), Pairs(X, LABELS), loss=cross_entropy).values["loss"])
 
 
 @pytest.mark.parametrize("batch_size", [4, 100])

@@ -89,7 +89,7 @@ def test_blocks_give_the_network_s_bits_and_hold_its_modules(kind, training):
 
 def test_what_is_still_needed_travels_behind_the_newest_value():
     blocks = trace(Skips())
-    assert [block.live for block in blocks[:-1]] == [2] * (len(blocks) - 1)
+    assert all(block.several for block in blocks[:-1])
     handed = blocks[0](x := torch.randn(4, 8))
     assert torch.equal(handed[-1], x)
     assert not torch.equal(handed[0], x)
@@ -284,7 +284,7 @@ def test_a_mask_travels_freely_and_behind_what_weights_have_made(mask_first):
     torch.manual_seed(0)
     network = Padded(mask_first)
     blocks = trace(network)
-    assert [block.live for block in blocks] == [2, 2, 2, 1, 1]  # table, layers, head
+    assert [block.several for block in blocks] == [True] * 3 + [False] * 2  # table, layers, head
     newest, mask = blocks[0](TEXTS)
     assert newest.requires_grad
     assert torch.equal(mask, TEXTS == 0)
