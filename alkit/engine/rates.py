@@ -80,7 +80,7 @@ class Rates:
 def _step(scheduler: LRScheduler, row: Mapping[str, Any]) -> None:
     # of ranks, one updates a part, and all know its rate: torch would warn of a step left out
     vars(scheduler.optimizer)["_opt_called"] = True
-    if isinstance(scheduler, ReduceLROnPlateau):
+    if isinstance(scheduler, ReduceLROnPlateau) and row:
         scheduler.step(
             row["val_acc"] if scheduler.mode == "max" else row.get("val_loss", row["loss"])
         )
