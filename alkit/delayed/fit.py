@@ -132,4 +132,4 @@ def _balanced(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
     with random_from("costs"):
         stages = backprop_stages(own, plan.loss or F.cross_entropy, torch.optim.SGD)
         costs = backprop_costs(stages, [batch] * 6, warmup=1, threads=plan.threads)
-    return balanced_cuts([cost.seconds for cost in costs], modules)
+    return balanced_cuts([*map(sum, costs)], modules)

@@ -19,25 +19,24 @@ class Best:
     """
 
     def __init__(self, column: str = "", *, largest: bool | None = None) -> None:
-        self.column = column
-        self.largest = "loss" not in column if largest is None else largest
+        self.column, self.largest = column, largest
         self.needs_validation = not column or column.startswith("val_")
 
     def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
         """Look whether the column is there."""
-        if self.column and self._name(row) not in row:
-            raise KeyError(f"no column {self.column!r}: the history has {', '.join(row)}")
+        self.worth(row)
         return False
-
-    def _name(self, row: Mapping[str, Any]) -> str:
-        return self.column if self.column in row else f"val_{self.column}"
 
     def worth(self, row: Mapping[str, Any]) -> float:
         """Return what an epoch is worth, the more the better; nan counts as the least."""
-        if self.column:
-            worth = float(row[self._name(row)]) * (1 if self.largest else -1)
-        else:
-            worth = row.get("val_acc", -row["val_loss"] if "val_loss" in row else row["epoch"])
+        own = (
+            (self.column, f"val_{self.column}") if self.column else ("val_acc", "val_loss", "epoch")
+        )
+        name = next((each for each in own if each in row), None)
+        if name is None:
+            raise KeyError(f"no column {self.column!r}: the history has {', '.join(row)}")
+        largest = "loss" not in name if self.largest is None else self.largest
+        worth = float(row[name]) if largest else -float(row[name])
         return -math.inf if math.isnan(worth) else worth
 
 
@@ -58,7 +57,6 @@ class Patience(Best):
 
     def __call__(self, row: Mapping[str, Any], model: Any) -> bool:
         """Return whether the run ends."""
-        super().__call__(row, model)
         worth = self.worth(row)
         self.waited = 0 if worth > self.most else self.waited + 1
         self.most = max(self.most, worth)

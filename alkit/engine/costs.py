@@ -1,34 +1,27 @@
 """What blocks cost, measured: seconds and bytes of each; and cuts into groups of equal cost."""
 
 import copy
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from alkit.engine.optimizers import made
 from alkit.engine.run import run_single
 from alkit.engine.stage import BlockStage
 from alkit.schedule.flushed import block_by_block
 
 
-@dataclass(frozen=True)
-class BlockCost:
-    """The seconds that a batch takes in a block, or an AL layer."""
+class BlockCost(NamedTuple):
+    """The seconds that a batch takes in a block."""
 
     forward_s: float
     backward_s: float
     update_s: float
-
-    @property
-    def seconds(self) -> float:
-        """Forward, backward and update."""
-        return self.forward_s + self.backward_s + self.update_s
 
 
 def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
@@ -58,10 +51,8 @@ def backprop_stages(
     optimizer: Callable[..., torch.optim.Optimizer],
 ) -> list[BlockStage]:
     """Return a copy of blocks as stages under backprop, whose updates change nothing."""
-    stages = list[BlockStage]()
-    for block in copy.deepcopy(list(blocks)):
-        trained = [parameter for parameter in block.parameters() if parameter.requires_grad]
-        stages.append(BlockStage(block, optimizer(trained, lr=0.0) if trained else None))
+    own = copy.deepcopy(list(blocks))
+    stages = [BlockStage(each, made(optimizer, each.named_parameters(), lr=0.0)) for each in own]
     stages[-1].loss = loss
     return stages
 
@@ -75,7 +66,6 @@ def backprop_costs(
         batches: of equal shape, as the first stage takes them; more than `warmup`.
     """
     timeline = run_single(block_by_block(len(stages)), stages, batches, threads=threads)
-    late = timeline.between(warmup, len(timeline.batch_ends_s) - 1)
-    seconds = defaultdict(float, late.task_s())
+    found = timeline.between(warmup, len(timeline.batch_ends_s) - 1).task_s()
     kinds = "forward", "backward", "update"
-    return [BlockCost(*(seconds[kind, at] for kind in kinds)) for at in range(len(stages))]
+    return [BlockCost(*(found.get((kind, at), 0.0) for kind in kinds)) for at in range(len(stages))]

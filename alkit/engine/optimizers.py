@@ -79,14 +79,11 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
             " lambda parameters, lr: torch.optim.AdamW(parameters, lr=lr)"
         )
     found = inspect.signature(factory).parameters
-    if "lr" in found:
-        own = found["lr"].default
+    if "lr" in found or any(each.kind is each.VAR_KEYWORD for each in found.values()):
+        own = found["lr"].default if "lr" in found else None
         return factory, own if lr is None and isinstance(own, float) else lr
-    if any(each.kind is each.VAR_KEYWORD for each in found.values()):
-        return factory, lr
     if lr is not None:
         raise ValueError(f"lr is {lr}, and optimizer= takes none: leave it out, or let it take lr=")
-
     return functools.wraps(factory)(lambda parameters, lr=None: factory(parameters)), lr
 
 

@@ -18,7 +18,7 @@ from alkit.al.backprop import BPModel
 from alkit.al.model import ALModel
 from alkit.al.stages import Epoch, updating
 from alkit.base import tree
-from alkit.engine.costs import BlockCost, backprop_stages
+from alkit.engine.costs import backprop_stages
 from alkit.engine.optimizers import adam
 from alkit.engine.run import run_single
 from alkit.engine.stage import Stage
@@ -28,12 +28,20 @@ from studies.common.ledger import Ledger
 
 
 @dataclass(frozen=True)
-class Cost(BlockCost):
+class Cost:
     """What a batch costs in a block, or an AL layer: seconds, and bytes."""
 
+    forward_s: float
+    backward_s: float
+    update_s: float
     output_bytes: int = 0  # handed on; back-propagated gradients are as large
     saved_bytes: int = 0  # kept from forward to backward
     parameter_bytes: int = 0  # without gradients and optimiser states
+
+    @property
+    def seconds(self) -> float:
+        """Forward, backward and update."""
+        return self.forward_s + self.backward_s + self.update_s
 
 
 class _Row(NamedTuple):
