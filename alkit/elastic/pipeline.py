@@ -47,7 +47,7 @@ def run_epoch(
     else:
         timeline = run_ranks(*work, threads=threads, pipelines=layout.replicas, spare=True)
     losses = torch.stack(replica.losses).cpu() if replica.losses else torch.zeros(0)
-    if replica.losses and world.reduce is not None:
+    if replica.losses:
         losses = world.reduce(losses)
     losses = world.broadcast(losses, layout.stages - 1)
     counts = world.total(torch.tensor([cache.counts[name] for name in COUNTS]))

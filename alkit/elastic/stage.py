@@ -134,13 +134,13 @@ class UnitStage:
         replica, world, optimizer = self.replica, self.replica.world, self.replica.units.optimizer
         if not self.steps:
             return
-        if world.reduce is not None:
+        if world.column is not None:
             average([each for _, each in self.parameters if each.requires_grad], world.reduce)
         if replica.first_step + batch == 0:
             check_reached(replica.network.units[n] for n in self.updates)
         trained = [(n, p.grad) for n, p in self.parameters if p.grad is not None]
         total = self._squares(trained)
-        norm = (total if world.add_up is None else world.add_up(total)) ** 0.5
+        norm = world.add_up(total) ** 0.5
         replica.check_finite("norm of all gradients", norm, batch)
         clip = replica.settings.clip
         if trained and clip is not None and norm > clip:

@@ -10,10 +10,11 @@ their shapes alone: one number that is none stands for all of a tensor, so whoev
 be told. What moves goes unit by unit: no rank ever holds what it is not to keep, but for one unit.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from alkit.base import tree
@@ -27,8 +28,9 @@ class World(Group):
     """This rank among all, and its place in the layout: its row and column change with that."""
 
     replica, stage = 0, 0
-    reduce: Callable[[Tensor], Tensor] | None = None  # mean over the replicas of this stage
-    add_up: Callable[[float], float] | None = None  # sum over the stages of this replica
+    row: Any = None  # torch's group of the stages of this replica, if there are several
+    column: Any = None  # of the replicas of this stage
+    made: Sequence[Any] = ()
 
     def regroup(self, layout: Layout) -> None:
         """Leave the rows and columns, and make those of a new layout; all ranks call it."""
@@ -37,9 +39,35 @@ class World(Group):
         self.close()
         self.replica, self.stage = divmod(self.rank, layout.stages)
         rows = torch.arange(layout.stages * layout.replicas).view(-1, layout.stages)
-        row, column = self.some(rows.tolist()), self.some(rows.T.tolist())
-        self.add_up = None if row is None else row.total
-        self.reduce = None if column is None else column.mean
+        self.row, rows_made = _groups(rows.tolist())
+        self.column, columns_made = _groups(rows.T.tolist())
+        self.made = [*rows_made, *columns_made]
+
+    def reduce(self, tensor: Tensor) -> Tensor:
+        """Return the mean over the replicas of this stage; `tensor` is overwritten."""
+        if self.column is not None:
+            dist.all_reduce(tensor, group=self.column)
+            tensor.div_(self.column.size())
+        return tensor
+
+    def add_up(self, value: float) -> float:
+        """Return the sum over the stages of this replica, in double precision."""
+        found = torch.tensor(value, dtype=torch.float64)
+        if self.row is not None:
+            dist.all_reduce(found, group=self.row)
+        return float(found)
+
+    def close(self) -> None:
+        """Give the rows and columns back."""
+        for handle in self.made:
+            dist.destroy_process_group(handle)
+        self.made = ()
+
+
+def _groups(lists: list[list[int]]) -> tuple[Any, list[Any]]:
+    """Make groups on every rank and return this rank's, if any, and those it must give back."""
+    several = [ranks for ranks in lists if len(ranks) > 1]
+    return dist.new_subgroups_by_enumeration(several) if several else (None, [])
 
 
 class Units:

@@ -48,20 +48,18 @@ class Step:
         parts: modules, and others.
     """
 
-    function: Callable[..., Any] | None = None  # compiled
-    learning: Sequence[nn.Parameter] = ()
-    own: tuple[list[Tensor], ...] = ()  # parameters, other tensors, gradients
-    places: Sequence[int] = ()
-
     def __init__(self, function: Callable[..., Any], parts: Sequence[Any]) -> None:
         self.losses, self.why = _Losses(function, parts), ""
+        self.function: Callable[..., Any] | None = None  # compiled
+        self.learning: Sequence[nn.Parameter] = ()
+        self.own: tuple[list[Tensor], ...] = ()  # parameters, other tensors, gradients
+        self.places = self._places()
         self.seen = set[Any]()  # kinds of inputs in this epoch: the compiler looks at others
 
     def stands(self, parts: Sequence[Any]) -> bool:
         """Say whether these are its parts, and where they were; a new epoch begins."""
         self.seen.clear()
-        same = all(map(is_, parts, self.losses.parts))
-        return same and (not self.function or self.places == self._places())
+        return all(map(is_, parts, self.losses.parts)) and self.places == self._places()
 
     def __call__(self, *inputs: Any) -> tuple[Tensor, Any] | None:
         """Leave gradients; return the losses (L,) and what is handed on, None if it can't."""
@@ -70,8 +68,8 @@ class Step:
 
         try:
             self.function = self.function or self._compiled(inputs)
-            kind = [(each.shape, each.stride(), each.dtype) for each in tree.tensors(inputs)]
-            kinds = (*kind, torch.get_num_threads())
+            kinds: Any = [(own.shape, own.stride(), own.dtype) for own in tree.tensors(inputs)]
+            kinds = (*kinds, torch.get_num_threads())
             with torch.no_grad(), nullcontext() if kinds in self.seen else compiling():
                 found: tuple[Tensor, Any] = self.function(*self.own, inputs)
         except (NotCompiled, TorchDynamoException, InductorError) as error:
@@ -90,7 +88,7 @@ class Step:
         learning = {name: own for name, own in self.losses.named_parameters() if name in reached}
         named = dict(self.losses.named_parameters()) | dict(self.losses.named_buffers())
         rest = {name: own for name, own in named.items() if name not in reached}
-        self.learning, self.places = [*learning.values()], self._places()
+        self.learning = [*learning.values()]
         parameters = [own.detach() for own in self.learning]
         self.own = parameters, [*rest.values()], [*map(torch.empty_like, parameters)]
         losses, names = self.losses, [*learning, *rest]
@@ -117,10 +115,7 @@ def _reached(losses: nn.Module, inputs: Any) -> set[str]:
     place = device_of(losses)
     if place is not None and place.type != "cpu":
         raise NotCompiled(f"it is on {place}, and steps are compiled on the CPU")
-    try:
-        copied = copy.deepcopy(losses)
-    except (RuntimeError, TypeError, NotImplementedError) as error:
-        raise NotCompiled(f"it can't be copied: {error}") from error
+    copied = copy.deepcopy(losses)
     with random_from("probe") as noise, torch.enable_grad():
         made, _ = copied(*tree.map_tensors(torch.clone, inputs))
     if noise.generators:

@@ -1,7 +1,7 @@
 r"""What ranks say to each other over torch.distributed: trees of tensors, as bytes.
 
     Sender, Receiver    from one rank to another, in the order of a schedule
-    Group, Subgroup     from one rank to all, sums over all or some; do all still agree?
+    Group               from one rank to all, sums over all; do all still agree?
 
     a message      header (64 bytes) and skeleton | tensor | tensor | ...   each at a multiple of 64
 
@@ -21,7 +21,7 @@ before; the rest of a larger one follows by itself:
 import hashlib
 import io
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -115,24 +115,6 @@ class RanksDiffer(RuntimeError):
     """Two ranks have different weights or batches."""
 
 
-class Subgroup:
-    """A few of the ranks, this one among them."""
-
-    def __init__(self, handle: Any) -> None:
-        self.handle = handle
-
-    def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean over these ranks; `tensor` is overwritten."""
-        dist.all_reduce(tensor, group=self.handle)
-        return tensor.div_(self.handle.size())
-
-    def total(self, value: float) -> float:
-        """Return the sum of a number over these ranks, in double precision."""
-        found = torch.tensor(value, dtype=torch.float64)
-        dist.all_reduce(found, group=self.handle)
-        return float(found)
-
-
 class Group:
     """The ranks that this process has joined; where there are none it is rank 0 of 1.
 
@@ -143,7 +125,6 @@ class Group:
         joined = not alone and dist.is_available() and dist.is_initialized()
         self.rank = dist.get_rank() if joined else 0
         self.ranks = dist.get_world_size() if joined else 1
-        self.made: list[Any] = []
 
     @property
     def is_first(self) -> bool:
@@ -181,13 +162,6 @@ class Group:
             dist.all_reduce(found)
         return found
 
-    def some(self, lists: Iterable[Sequence[int]]) -> Subgroup | None:
-        """Make groups on every rank and return this rank's; None if it is in none of several."""
-        several = [[*ranks] for ranks in lists if len(ranks) > 1]
-        own, made = dist.new_subgroups_by_enumeration(several) if several else (None, [])
-        self.made += made
-        return None if own is None else Subgroup(own)
-
     def check_equal(self, parts: Mapping[str, Any], *, when: str = "", advice: str) -> None:
         """Compare trees of tensors between all ranks; `when` and `advice` are of the message."""
         if self.ranks == 1:
@@ -200,12 +174,6 @@ class Group:
                 f"{when}{int(differ[at])} of {self.ranks} ranks differ from rank 0 in"
                 f" {[*parts][at]}: {advice}"
             )
-
-    def close(self) -> None:
-        """Give groups of some ranks back."""
-        for handle in self.made:
-            dist.destroy_process_group(handle)
-        self.made = []
 
 
 def fingerprint(y: Any) -> int:

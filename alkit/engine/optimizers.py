@@ -16,7 +16,6 @@ from alkit.engine.compiled import no_compilation
 
 Factory = Callable[..., torch.optim.Optimizer]
 RATE = 1e-3  # the default of every method that follows a gradient
-MOMENTS = "exp_avg", "exp_avg_sq", "step"
 KERNEL = "lr", "eps", "weight_decay", "decoupled_weight_decay", "amsgrad", "maximize", "fused"
 
 
@@ -110,28 +109,25 @@ class Kernels:
     """
 
     def __init__(self) -> None:
-        self.found: dict[Any, list[Any]] = {}  # an optimiser's group and tensors
+        self.found: dict[Any, list[Any]] = {}  # by optimiser: parameters, gradients, moments
 
     def __call__(self, optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> None:
         """Do what `step` does."""
-        group, *tensors = self.found.get(optimizer, [None])
-        if group and all(map(is_, tensors[1], (each.grad for each in tensors[0]))):
-            own = {name: group[name] for name in KERNEL}
-            own |= zip(("beta1", "beta2"), group["betas"], strict=True)
-            with torch.no_grad():
-                adam_of_tensors(*tensors, **own)
+        if not isinstance(optimizer, torch.optim.Adam) or clip or not _is_kernel(optimizer):
+            step(optimizer, clip)
             return
-        step(optimizer, clip)
-        if optimizer is not None and clip is None and _is_kernel(optimizer):
-            (group,) = optimizer.param_groups
-            learned = [each for each in group["params"] if each.grad is not None]
-            states = [optimizer.state[each] for each in learned]
-            first, second, counts = ([each[name] for each in states] for name in MOMENTS)
-            gradients = [each.grad for each in learned]
-            self.found[optimizer] = [group, learned, gradients, first, second, [], counts]
+        (group,), held = optimizer.param_groups, self.found.get(optimizer)
+        if not held or not all(map(is_, held[1], (each.grad for each in held[0]))):
+            held = self.found[optimizer] = [[] for _ in range(6)]
+            optimizer._init_group(group, *held)
+        beta1, beta2 = group["betas"]
+        with torch.no_grad():
+            adam_of_tensors(
+                *held, beta1=beta1, beta2=beta2, **{name: group[name] for name in KERNEL}
+            )
 
 
-def _is_kernel(optimizer: torch.optim.Optimizer) -> bool:
+def _is_kernel(optimizer: torch.optim.Adam) -> bool:
     """Say whether an optimiser's step is fused Adam's kernel, of one group, and nothing else."""
     own = getattr(optimizer.step, "_wrapped_by_lr_sched", "step" not in vars(optimizer))
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
