@@ -9,12 +9,11 @@ training      something learns, and no copy loses what the original has
 
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from alkit.base import tree
@@ -23,8 +22,12 @@ from alkit.data.given import Loader, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
+from alkit.engine.losses import CLASSES, options_of
 from alkit.engine.trainer import Plan
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
+
+# of what a user's network or loss raises where it does not take what it is given
+FAULTS = RuntimeError, TypeError, ValueError, LookupError, AttributeError
 
 
 def check_call(plan: Plan) -> None:
@@ -82,14 +85,15 @@ def look(plan: Plan, room: str) -> Plan:
     if classify and headed and not any(p.requires_grad for b in blocks for p in b.parameters()):
         raise ValueError("there is nothing to train: no parameter of the network has requires_grad")
     if isinstance(y, Tensor) and (classify or not y.is_floating_point()):
-        _check_targets(scores, y, loss)
+        _check_targets(scores, y, getattr(data.train, "y", y), loss)
     if loss is not None and headed:
         alone = room == "elastic" and max(plan.ranks, plan.workers or 1) == 1
         _check_loss(plan, loss, one_graph=plan.method == "bp" or alone or room == "split")
-    for part in (data.train, data.validation, data.test) if _compares_classes(loss) else ():
+    numbers = loss is None or (isinstance(loss, Hashable) and options_of(loss)[1] is CLASSES)
+    for part in (data.train, data.validation, data.test) if numbers else ():
         labels = getattr(part, "y", None)
         if plan.classes and isinstance(labels, Tensor) and are_numbers(labels):
-            _check_labels(labels, plan.classes)
+            _check_labels(labels, plan.classes, loss)
     return plan
 
 
@@ -114,7 +118,7 @@ def width_of(scores: Any) -> int | None:
 def _output(blocks: list[nn.Module], x: Any, whose: str) -> Any:
     try:
         return dry_run(blocks, x)[-1][1]
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+    except FAULTS as error:
         raise ValueError(f"the network does not take {whose}, {_shapes(x)}: {error}") from error
 
 
@@ -144,29 +148,23 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
         )
 
 
-def _compares_classes(loss: Any) -> bool:
-    """Say whether a loss takes class numbers: the methods' own does, and torch's of classes."""
-    known = (nn.CrossEntropyLoss, nn.NLLLoss)
-    return loss is None or loss in (F.cross_entropy, F.nll_loss) or isinstance(loss, known)
-
-
-def _check_labels(y: Tensor, width: int) -> None:
+def _check_labels(y: Tensor, width: int, loss: Any) -> None:
     """Refuse class numbers without a score, and name the first."""
-    bad = ((y < 0) & (y != -100)) | (y >= width)
+    bad = ((y < 0) | (y >= width)) & (y != options_of(loss)[0].get("ignore_index", -100))
     if bad.any():
         first = int(bad.nonzero()[0])
-        raise ValueError(
-            f"label {int(y[first])} of sample {first} has no score: with {width} scores, labels are"
-            f" 0 to {width - 1}"
-        )
+        said = f"label {int(y[first])} of sample {first} has no score"
+        raise ValueError(f"{said}: labels are 0 to {width - 1}")
 
 
-def _check_targets(scores: Any, y: Tensor, loss: Callable[..., Tensor] | None) -> None:
+def _check_targets(scores: Any, y: Tensor, every: Tensor, loss: Any) -> None:
     """Refuse targets that are no classes, or that torch would spread over the scores."""
     if loss is None and y.is_floating_point():
-        check_shares(y)
-    if loss is None and y.dim() == 2 and not y.is_floating_point():
-        raise ValueError(f"targets are rows of {y.shape[1]} whole numbers: give y[:, 0], or a loss")
+        check_shares(every)
+    rows = loss is None and y.dim() == 2 and not y.is_floating_point()
+    if rows and getattr(scores, "shape", ())[2:] != y.shape[1:]:  # else a class for each place
+        said = f"give y[:, 0] for a class a sample, scores (B, C, {y.shape[1]}), or a loss"
+        raise ValueError(f"targets are rows of {y.shape[1]} whole numbers: {said}")
     if loss is None and y.dtype == torch.bool:
         raise ValueError("targets are bool: give y.long() for classes, or y.float() for numbers")
     own = getattr(loss, "__module__", "").startswith("torch.nn") and y.is_floating_point()
@@ -190,7 +188,7 @@ def _check_loss(plan: Plan, loss: Callable[..., Any], *, one_graph: bool) -> Non
         warnings.filterwarnings("error", message="Using a target size")
         try:
             value = loss(*tree.to_device((scores, y), at))
-        except (RuntimeError, TypeError, ValueError, IndexError, UserWarning) as error:
+        except (*FAULTS, UserWarning) as error:
             raise ValueError(f"the loss does not take {what}: {error}") from error
     if not isinstance(value, Tensor) or value.numel() != 1:
         raise ValueError(f"the loss makes {given(value)} of {what}: return one number, a tensor")

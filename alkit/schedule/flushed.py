@@ -37,12 +37,12 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
         raise ScheduleError(f"{name} has no task")
     stages = 1 + max(stage for _, stage, _ in there)
     micro = 1 + max(m for _, _, m in there)
-    for m, stage in product(range(micro), range(stages)):
+    for m, stage in ((m, stage) for m in range(micro) for stage in range(stages)):
         made = {kind for kind in KINDS if (kind, stage, m) in there}
         if made not in ({"forward", "backward"}, {"forward", *HALVES}):
             raise ScheduleError(
                 f"{name}: stage {stage} needs a forward and a backward of micro-batch {m}, whole or"
-                " in its two halves"
+                " in its two halves, I and W (older files of torch have B for I)"
             )
 
     def edges(task: Task) -> tuple[Edge, ...]:

@@ -27,7 +27,7 @@ SEVERAL = {  # as torch calls them
     "dualpipev": "DualPipeV",  # DeepSeek-AI 2024, as a V
 }
 WORDS = dict(zip(KINDS, "FBIW", strict=True))
-ACTION = re.compile(r"(\d+)([FBIW])(\d+)")
+ACTION = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
 CELL = re.compile(  # an action, two at once, or none
     rf"{ACTION.pattern}|\({ACTION.pattern}; *{ACTION.pattern}\)OVERLAP_F_B"
     r"|\d+((SEND|RECV)_[FB]|UNSHARD|RESHARD|REDUCE_GRAD)\d*|"
@@ -67,7 +67,7 @@ def read_csv(file: str | Path) -> Schedule:
         ScheduleError: a cell that is no action, or an order that can't be run; names it.
     """
     path = Path(file)
-    rows = enumerate(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+    rows = enumerate(csv.reader(path.read_text("utf-8-sig", "replace").splitlines()))
     orders = [_places(row, f"row {at}, ") for at, row in rows if "".join(row).strip()]
     schedule = of_orders(path.stem, orders)
     validate(schedule)

@@ -47,7 +47,7 @@ OTHERWISE = ("immediate_update", "duplicate_pipe_batch")  # change the result, a
 
 def read(path: str | Path, **changes: Any) -> Config:
     """Read a file, `.toml` or `.json`; changes count instead of its values."""
-    text = Path(path).read_text(encoding="utf-8")
+    text = Path(path).read_text("utf-8-sig", "replace")
     try:
         found = json.loads(text) if Path(path).suffix == ".json" else tomllib.loads(text)
         values = dict[str, Any]()
@@ -57,7 +57,7 @@ def read(path: str | Path, **changes: Any) -> Config:
                 raise ValueError(f"{name} is set twice, or is no key of a file")
             values[name] = value
         return Config(**values | changes)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 

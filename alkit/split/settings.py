@@ -43,6 +43,7 @@ CHOICES = {
 # the least of each number, where it isn't 0
 LEAST = dict.fromkeys(("devices", "micro", "epochs", "batch", "threads", "least", "port"), 1.0)
 LEAST |= {"aggregate_every": -1.0, "seed": -math.inf}
+MOST = {"devices": 1_000, "threads": 1_024, "port": 65_534, "seed": math.inf}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,9 +120,9 @@ class Settings:
             raise ValueError(f"{name} is {value!r}, which is no {wanted.__name__}")
         if name in CHOICES and value not in CHOICES[name]:
             raise ValueError(f"{name} is {value!r}: give {', '.join(CHOICES[name])}")
-        least = LEAST.get(name, 0.0)
-        if wanted in (int, float) and not least <= value < math.inf:
-            raise ValueError(f"{name} is {value}: it must be at least {least:g}, and finite")
+        least, most = LEAST.get(name, 0.0), MOST.get(name, 1e9)
+        if wanted in (int, float) and not least <= value <= most:
+            raise ValueError(f"{name} is {value}: it must be at least {least:g}, at most {most:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,3 +149,12 @@ def test_results_counts_the_committed_runs(capsys):
         assert other.split()[:3] == "demo unknown 1".split()
     assert command.main(["results", "--notebook", "11"]) == 2
     assert "there are: 10_x" in capsys.readouterr().err
+
+
+@pytest.mark.xfail(strict=True, reason="an installed package takes the working folder for it")
+@pytest.mark.parametrize("words", ["list", "results", "run 10"])
+def test_an_installed_package_says_that_it_is_no_checkout(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command.paths, "root", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert command.main(words.split()) == 2
+    assert "checkout" in capsys.readouterr().err

@@ -110,10 +110,14 @@ def test_more_stages_a_worker_leave_less_idle():
         ("0F0,0B0\n1B0,1F0\n", "deadlocks: .*backward of stage 1"),
         ("0F0,0B0\n1F0,1B0,1F1,1B1\n", "stage 0 needs a forward and a backward of micro-batch 1"),
         ("", "has no task"),
+        ("0F0,0B0,0W0\n", "older files of torch have B for I"),
+        ("999999F0,999999B0\n", "stage 0 needs a forward"),
+        ("1000000000F0\n", "'1000000000F0' is no action"),
+        ("0F0,0F1".encode("utf-16"), "row 0, cell 0"),
     ],
 )
 def test_a_file_that_can_t_be_run_is_refused(text, words, tmp_path):
-    (tmp_path / "own.csv").write_text(text)
+    (tmp_path / "own.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ScheduleError, match=words):
         read_csv(tmp_path / "own.csv")
 

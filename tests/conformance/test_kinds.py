@@ -1,0 +1,478 @@
+"""Kinds of faults that people's own code and files have met: red until a kind is mended."""
+
+import os
+import random
+import threading
+import warnings
+from collections import namedtuple
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, one_hot
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+import alkit
+from tests.conformance.families import FAMILIES, WIDTH, C, flat, held, loader, net, plain, rows, sgd
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+X, Y = rows(32)
+BATCHES = list(zip(X.split(8), Y.split(8), strict=True))
+BACKPROP = [each for each in FAMILIES if each.method != "dtp"]  # no inverse
+CHAIN = [each for each in BACKPROP if each.method not in ("pipelearn", "elastic")]  # x as given
+OWN = [each for each in FAMILIES if each.method != "pipelearn"]  # takes a loss
+
+
+def red(why):
+    return pytest.mark.xfail(strict=True, reason=why)
+
+
+# 1. train() and eval() of the user are called
+
+
+class Frozen(nn.BatchNorm1d):
+    """Stays in evaluation, as many backbones' BatchNorm does."""
+
+    def train(self, mode=True):
+        return super().train(False)
+
+
+@red("modes are set part by part")
+@held(BACKPROP)
+def test_a_block_says_itself_how_it_trains(family):
+    norm = Frozen(32)
+    family.fit(nn.Sequential(nn.Linear(WIDTH, 32), norm, nn.Tanh(), nn.Linear(32, C)), BATCHES)
+    assert (norm.running_mean == 0).all()
+
+
+@red("nobody turns an optimiser")
+@held(BACKPROP)
+def test_an_optimiser_is_told_when_its_weights_are_used(family):
+    told = []
+
+    class Free(torch.optim.SGD):
+        def train(self):
+            told.append("train")
+
+        def eval(self):
+            told.append("eval")
+
+    family.fit(net(), BATCHES, BATCHES, optimizer=Free, lr=0.1)
+    assert (told[0], told[-1]) == ("train", "eval")
+
+
+# 2. what the network returns reaches the loss
+
+
+class Headed(nn.Module):
+    """Gives two heads, as torchvision's do in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.top, self.side = nn.Linear(WIDTH, 8), nn.Linear(8, C), nn.Linear(8, C)
+
+    def forward(self, x):
+        x = self.body(x).tanh()
+        return namedtuple("Output", "logits aux_logits")(self.top(x), self.side(x))
+
+
+def of_both(output, y):
+    return cross_entropy(output.logits, y) + 0.4 * cross_entropy(output.aux_logits, y)
+
+
+@red("bp hands on .logits alone, whatever the loss reads")
+def test_a_loss_gets_what_the_network_returns():
+    model = Headed()
+    truth = plain(model, BATCHES, of_both)
+    alkit.fit(model, BATCHES, method="bp", loss=of_both, optimizer=sgd, lr=0.1, progress=False)
+    torch.testing.assert_close(flat(model), flat(truth))
+
+
+@red("a loss is a function")
+def test_a_network_s_own_loss_is_taken():
+    class Own(nn.Linear):
+        def forward(self, x, labels=None):
+            scores = super().forward(x)
+            loss = None if labels is None else cross_entropy(scores, labels)
+            return SimpleNamespace(logits=scores, loss=loss)
+
+    data = [({"x": x}, y) for x, y in BATCHES]
+    alkit.fit(Own(WIDTH, C), data, method="bp", loss="own", progress=False)
+
+
+@red("blocks without a gradient are named, parts of one are not")
+@held([each for each in BACKPROP if each.method != "pipelearn"])
+def test_what_gets_no_gradient_is_named(family):
+    class Unused(nn.Linear):
+        def __init__(self):
+            super().__init__(WIDTH, 8)
+            self.unused = nn.Linear(8, 8)
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        family.fit(nn.Sequential(Unused(), nn.Tanh(), nn.Linear(8, C)), BATCHES)
+    assert any("unused" in str(each.message) for each in said)
+
+
+# 3. nothing is decided by a few samples that later ones can contradict
+
+
+@red("labels of a late batch are looked at by torch")
+@held()
+def test_a_late_label_is_named(family):
+    late = [*BATCHES[:3], (X[:8], Y[:8] + 7)]
+    with pytest.raises(ValueError, match="label"):
+        family.fit(net(), late)
+
+
+@red("rows of a late batch are looked at by bp and AL alone")
+@held([each for each in FAMILIES if each.method in "seq 1f1b ddg pipedream fr elastic dtp".split()])
+def test_late_rows_of_several_labels_are_refused(family):
+    shares = [(x, one_hot(y, C).float()) for x, y in BATCHES]
+    with pytest.raises(ValueError, match="add up to 1"):
+        family.fit(net(), [*shares[:3], (X[:8], torch.ones(8, C))])
+
+
+@held(FAMILIES)
+def test_rows_in_memory_are_all_looked_at(family):
+    shares = one_hot(Y, C).float()
+    shares[20:] = 1
+    with pytest.raises((ValueError, TypeError), match="add up to 1|give class numbers"):
+        family.fit(net(), (X, shares))
+
+
+def hardest(scores, y):
+    return cross_entropy(scores, y, reduction="none").topk(4).values.mean()
+
+
+class Centred(nn.Linear):
+    """Compares samples in groups of four."""
+
+    def forward(self, x):
+        groups = x.view(-1, 4, x.shape[1])
+        return super().forward((groups - groups.mean(1, keepdim=True)).flatten(0, 1))
+
+
+@red("two samples stand for a batch")
+@held(OWN)
+def test_a_loss_over_a_batch_gets_batches(family):
+    family.fit(net(), BATCHES, loss=hardest)
+
+
+@red("two samples stand for a batch")
+@held(CHAIN)
+def test_a_block_over_a_batch_gets_batches(family):
+    family.fit(nn.Sequential(nn.Linear(WIDTH, 8), nn.Tanh(), Centred(8, C)), BATCHES)
+
+
+@red("metrics are first called after an epoch")
+@held()
+@pytest.mark.parametrize("wrong", [lambda s, y: torch.zeros(3, 3), lambda s, y: None])
+def test_a_metric_that_is_no_number_is_said_before_the_first_step(family, wrong):
+    model = net()
+    before = flat(model)
+    with pytest.raises((ValueError, TypeError)):
+        family.fit(model, BATCHES, BATCHES, metrics={"wrong": wrong})
+    assert torch.equal(flat(model), before)
+
+
+@red("a number that is none is found by its loss")
+@held()
+def test_a_cell_that_is_no_number_is_named(family):
+    x = X.clone()
+    x[17, 5] = torch.nan
+    with pytest.raises(ValueError, match=r"17.*5"):
+        family.fit(net(), (x, Y))
+
+
+@red("a frame becomes an array of objects")
+@pytest.mark.parametrize("kind", [True, pd.array([1], dtype="Int64")[0]])
+def test_columns_of_several_numbers_are_numbers(kind):
+    dtype = "bool" if kind is True else "Int64"
+    frame = pd.DataFrame({"a": X[:, 0].numpy(), "b": pd.array([kind] * 32, dtype=dtype)})
+    alkit.fit([nn.Linear(2, C)], (frame, Y.numpy()), method="bp", progress=False)
+
+
+# 4. a look leaves no trace
+
+
+class Counts(nn.Module):
+    """Counts its calls in a buffer and in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("n", torch.zeros(()))
+        self.calls = 0
+
+    def forward(self, x):
+        self.n += 1
+        self.calls += 1
+        return x
+
+
+@red("looks count")
+@held(CHAIN)
+def test_a_look_leaves_a_module_as_it_was(family):
+    counts, hooked = Counts(), []
+    model = nn.Sequential(nn.Linear(WIDTH, 8), counts, nn.Tanh(), nn.Linear(8, C))
+    model[0].register_forward_hook(lambda *_: hooked.append(1))
+    again = 1 + (family.method == "fr")  # which runs forwards again
+    family.fit(model, BATCHES)
+    assert {counts.n.item(), counts.calls, len(hooked)} <= {4, 4 * again}
+
+
+@red("looks count")
+@held([each for each in OWN if each.method != "dtp"])  # which asks it twice a step
+def test_a_look_leaves_a_loss_as_it_was(family):
+    class Warm:
+        reduction, calls = "mean", 0
+
+        def __call__(self, scores, y):
+            self.calls += 1
+            return cross_entropy(scores, y)
+
+    loss = Warm()
+    family.fit(net(), BATCHES, loss=loss)
+    assert loss.calls == 4
+
+
+class Once(IterableDataset):
+    """Goes on where it was."""
+
+    def __init__(self):
+        self.rest = iter(list(zip(X, Y, strict=True)))
+
+    def __iter__(self):
+        return self.rest
+
+
+@red("a look takes the first batch of a stream")
+@held(CHAIN)
+def test_a_stream_that_can_be_read_once_loses_nothing(family):
+    try:
+        record = family.fit(net(), DataLoader(Once(), 8))
+    except (TypeError, ValueError):
+        return
+    assert record.history.samples.tolist() == [32]
+
+
+@red("a look draws from Python's and numpy's streams")
+def test_a_look_draws_nothing():
+    class Drawn(Dataset):
+        def __len__(self):
+            return 32
+
+        def __getitem__(self, at):
+            return X[at] + random.random() + float(np.random.rand()), Y[at]  # noqa: NPY002
+
+    random.seed(3)
+    alkit.fit(net(), DataLoader(Drawn(), 8), method="bp", progress=False)
+    after = random.random()
+    random.seed(3)
+    assert [random.random() for _ in range(33)][-1] == after
+
+
+# 5. labels that don't count
+
+
+@held([each for each in OWN if each.own_loss])
+@pytest.mark.parametrize("none", [-1, 255])
+def test_labels_that_a_loss_ignores_are_no_faults(family, none):
+    y = torch.where(torch.arange(32) % 4 == 0, none, Y)
+    loss = nn.CrossEntropyLoss(ignore_index=none)
+    record = family.fit(net(), (X, y), (X, y), loss=loss)
+    assert 0 <= record.history.val_acc.iloc[0] <= 1
+
+
+@red("a test accuracy is nan where a label does not count")
+@held([each for each in OWN if each.own_loss])
+def test_a_label_that_does_not_count_is_not_in_the_test_accuracy(family):
+    y = torch.where(torch.arange(32) % 4 == 0, -100, Y)
+    record = family.fit(net(), (X, Y), None, (X, y))
+    assert record.test_acc == record.metrics["accuracy"]
+
+
+@red("a function hides what it ignores")
+def test_a_label_without_a_score_is_not_in_the_accuracy():
+    y = torch.where(torch.arange(32) % 4 == 0, 255, Y)
+    loss = lambda scores, y: cross_entropy(scores, y, ignore_index=255)  # noqa: E731
+    record = alkit.fit(net(), (X, y), (X, y), method="bp", loss=loss, progress=False)
+    counted = y != 255
+    right = (record.predict(X).argmax(1) == y)[counted].float().mean().item()
+    assert record.history.val_acc.iloc[0] == pytest.approx(right)
+
+
+@held([each for each in OWN if each.own_loss and each.method != "dtp"])
+def test_a_class_a_place_needs_no_loss(family):
+    ids = torch.randint(0, C, (32, 6))
+    places = nn.Sequential(nn.Embedding(C, 8), nn.Conv1d(6, C, 1))  # (B, C, 8)
+    record = family.fit(places, (ids, torch.randint(0, C, (32, 8))))
+    assert np.isfinite(record.history.loss).all()
+    with pytest.raises(ValueError, match="scores .B, C, 8."):
+        family.fit(
+            nn.Sequential(nn.Embedding(C, 8), nn.Linear(8, C)), (ids, ids.repeat(1, 2)[:, :8])
+        )
+
+
+# 6. samples are not batches
+
+
+@red("a list of samples is taken for batches")
+@held([each for each in CHAIN if each.own_loss])
+@pytest.mark.parametrize("kind", ["pairs", "dictionaries"])
+def test_samples_are_no_batches(family, kind):
+    ids = torch.randint(0, 20, (32, 6))
+
+    class Mean(nn.Embedding):
+        def forward(self, x):
+            return super().forward(x["ids"] if isinstance(x, dict) else x).mean(-2)
+
+    data = list(zip(ids, Y, strict=True))
+    if kind == "dictionaries":
+        data = [{"ids": x, "labels": y} for x, y in data]
+    record = family.fit([Mean(20, 8), nn.Linear(8, C)], data)
+    assert len(record.losses) == 1
+
+
+@red("ready batches are put in batches again")
+@held([each for each in FAMILIES if each.method in ("elastic", "pipelearn")])
+def test_ready_batches_of_a_loader_are_batches(family):
+    family.fit(net(), DataLoader(BATCHES, batch_size=None))  # type: ignore[arg-type]
+
+
+@red("targets in memory are one tensor")
+@held([each for each in CHAIN if each.own_loss])
+def test_targets_in_memory_have_names(family):
+    loss = lambda scores, y: cross_entropy(scores, y["class"])  # noqa: E731
+    family.fit(net(), (X, {"class": Y}), loss=loss)
+
+
+# 7. what can be cut
+
+
+class Act(nn.BatchNorm1d):
+    """Has an activation in it and a way of its own, as timm's has."""
+
+    def forward(self, x):
+        return super().forward(x).tanh() if self.training else super().forward(x).tanh() + 0
+
+
+class Ways(nn.Module):
+    """Drops paths by a module without children that takes other ways in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.norm, self.two = nn.Linear(WIDTH, 16), Act(16), nn.Linear(16, C)
+
+    def forward(self, x):
+        return self.two(self.norm(self.one(x)))
+
+
+@red("only torch's modules are leaves")
+def test_a_module_without_children_is_a_leaf():
+    assert len(alkit.blocks(Ways())) > 1
+
+
+@red("wrappers are followed by torch.fx")
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda n: torch.compile(n, backend="eager")])
+def test_what_is_wrapped_is_cut_or_the_wrapper_named(wrap):
+    try:
+        blocks = alkit.blocks(wrap(net()))
+    except TypeError as error:
+        blocks = [*range(str(error).count("wrap") + 1)]
+    assert len(blocks) > 1
+
+
+@red("Hugging Face's networks are cut by name: two of them")
+def test_a_hugging_face_network_is_cut_at_its_layers():
+    from transformers import DistilBertConfig, DistilBertForSequenceClassification
+
+    sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
+    model = DistilBertForSequenceClassification(DistilBertConfig(vocab_size=30, **sizes))
+    assert len(alkit.blocks(model)) > 2
+
+
+# 8. nothing that the process shares is lent
+
+
+@red("a loader draws from torch's generator, which is lent to it")
+@held()
+def test_another_thread_finds_torch_s_generator_where_it_was(family):
+    model, state, ended, seen = net(), torch.get_rng_state(), threading.Event(), set()
+
+    def watch():
+        while not ended.is_set():
+            seen.add(torch.equal(torch.get_rng_state(), state))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        family.fit(model, loader(), epochs=8)
+    finally:
+        ended.set()
+        watcher.join()
+    assert seen == {True}
+
+
+# 9. files as people's tools write them
+
+
+@red("a checkpoint is opened whatever it is")
+@pytest.mark.parametrize("use", ["fit", "load"])
+def test_a_pipe_is_no_checkpoint(use, tmp_path):
+    os.mkfifo(path := tmp_path / "run.pt")
+    said = []
+
+    def run():
+        try:
+            if use == "load":
+                alkit.load(path, net())
+            alkit.fit(net(), BATCHES, method="bp", checkpoint=path, progress=False)
+        except Exception as error:
+            said.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(5)
+    if thread.is_alive():  # let it go
+        os.close(os.open(path, os.O_WRONLY))
+        thread.join()
+        said.clear()
+    assert [type(each) for each in said] == [ValueError]
+
+
+# 13. what users miss
+
+GIVEN = [X.numpy(), loader(32, shuffle=False), loader(32).dataset, BATCHES]
+
+
+@red("record.predict takes tensors alone")
+@held()
+@pytest.mark.parametrize("given", GIVEN)
+def test_predict_takes_what_fit_takes(family, given):
+    assert family.fit(net(), BATCHES).predict(given).shape == (32, C)
+
+
+@red("accuracy or loss, not both")
+@held()
+def test_a_history_has_the_loss_and_the_accuracy(family):
+    record = family.fit(net(), BATCHES, BATCHES, BATCHES)
+    assert {"val_loss", "val_acc"} <= set(record.history)
+    assert record.test_scores.shape == (32, C)
+
+
+@red("a metric's column has another name")
+@held()
+def test_a_metric_may_choose_the_epoch(family):
+    options = {"metrics": {"f1": lambda scores, y: 0.5}, "callbacks": [alkit.best("f1")]}
+    family.fit(net(), BATCHES, BATCHES, **options)
+
+
+@red("there is no live curve")
+def test_a_curve_is_drawn_while_it_trains():
+    from alkit import lab
+
+    alkit.fit(net(), BATCHES, method="bp", callbacks=[lab.live()], progress=False)
