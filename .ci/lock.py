@@ -22,6 +22,6 @@ rows = []
 for each in report["install"]:
     sha256 = each["download_info"]["archive_info"]["hashes"]["sha256"]
     rows += ["{name}=={version} --hash=sha256:{}\n".format(sha256, **each["metadata"]).lower()]
-head = f"# {HERE}\n# Made by make lock from environment.yml; make install takes it where that fits.\n"
+head = f"# {HERE}\n# Made by make lock from environment.yml; make install takes it where it fits.\n"
 (HOME / ".ci/requirements.lock").write_text(head + "".join(sorted(rows)))
 print(f".ci/requirements.lock has {len(rows)} distributions for {HERE}.")
