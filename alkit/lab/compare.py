@@ -55,8 +55,7 @@ class Gap(NamedTuple):
         ends = f" [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
         return f"{self.points:+.{digits}f}{'' if math.isnan(self.low) else ends} ({self.seeds:.0f})"
 
-    def __str__(self) -> str:
-        return self.told()
+    __str__ = told
 
 
 def label(row: Any) -> str:
