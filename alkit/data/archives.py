@@ -4,7 +4,6 @@ import pickle
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,22 +11,20 @@ ARRAYS = {("numpy", "ndarray"), ("numpy", "dtype")}
 ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
 
-def members(path: Path, wanted: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file of a zip or tar in whose name the pattern is found."""
+def members(path: Path, wanted: str) -> dict[str, bytes]:
+    """Return the contents of the files of a zip or tar in whose name the pattern is found."""
+    asked = re.compile(wanted).search
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            for name in filter(re.compile(wanted).search, archive.namelist()):
-                yield name, archive.read(name)
-    else:
-        with tarfile.open(path) as tar:
-            for member in tar:
-                if re.search(wanted, member.name) and (file := tar.extractfile(member)):
-                    yield member.name, file.read()
+            return {name: archive.read(name) for name in filter(asked, archive.namelist())}
+    with tarfile.open(path) as tar:
+        found = ((each.name, tar.extractfile(each)) for each in tar if asked(each.name))
+        return {name: file.read() for name, file in found if file}
 
 
 def files(path: Path, wanted: str) -> dict[str, bytes]:
     """Return the contents of `members` by the last parts of their names."""
-    return {PurePosixPath(name).name: content for name, content in members(path, wanted)}
+    return {PurePosixPath(name).name: own for name, own in members(path, wanted).items()}
 
 
 class Arrays(pickle.Unpickler):

@@ -186,7 +186,7 @@ def _imdb(*, max_len: int = 256, **options: Any) -> DataSet:
         table = pd.read_csv(path, names=["text", "label"], header=0, keep_default_na=False)
         first = table.index < len(table) // 2
     else:
-        found = archives.members(path, r"(train|test)/(neg|pos)/[^/]+$")
+        found = archives.members(path, r"(train|test)/(neg|pos)/[^/]+$").items()
         rows = sorted((*PurePosixPath(name).parts[-3:], own.decode()) for name, own in found)
         table = pd.DataFrame(rows, columns=["half", "label", "file", "text"])
         first = (table["half"] == "train").to_numpy()

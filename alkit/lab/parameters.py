@@ -40,9 +40,8 @@ def parameters(notebook: str | Path) -> dict[str, Any]:
         try:
             [name], value = own, ast.literal_eval(line.value)
         except (ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
-            ) from error
+            said = f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
+            raise ValueError(said) from error
         found[ast.unparse(name)] = value
     return found
 

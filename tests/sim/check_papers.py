@@ -45,7 +45,8 @@ def test_a_paper_preset_starts(preset, tmp_path, monkeypatch):
     monkeypatch.chdir(NOTEBOOKS)
     operators.clear()
     monkeypatch.setattr(sys, "path", [str(NOTEBOOKS), *sys.path])
-    monkeypatch.setattr("studies.al.family_study._checkpoint", lambda _, case: tmp_path / f"{hash(str(case))}.pt")
+    kept = "studies.al.family_study._checkpoint"
+    monkeypatch.setattr(kept, lambda _, case: tmp_path / f"{hash(str(case))}.pt")
     given = yaml.safe_load((NOTEBOOKS / f"params/{preset}.yaml").read_text())
     assert given["device"] == "auto"
     cells = json.loads((NOTEBOOKS / f"{preset.split('.')[0]}.ipynb").read_text())["cells"]
