@@ -11,20 +11,17 @@ ARRAYS = {("numpy", "ndarray"), ("numpy", "dtype")}
 ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
 
-def members(path: Path, wanted: str) -> dict[str, bytes]:
-    """Return the contents of the files of a zip or tar in whose name the pattern is found."""
+def files(path: Path, wanted: str, parts: int = 1) -> dict[str, bytes]:
+    """Return a zip's or tar's files in whose name the pattern is found, by its last parts."""
     asked = re.compile(wanted).search
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            return {name: archive.read(name) for name in filter(asked, archive.namelist())}
-    with tarfile.open(path) as tar:
-        found = ((each.name, tar.extractfile(each)) for each in tar if asked(each.name))
-        return {name: file.read() for name, file in found if file}
-
-
-def files(path: Path, wanted: str) -> dict[str, bytes]:
-    """Return the contents of `members` by the last parts of their names."""
-    return {PurePosixPath(name).name: own for name, own in members(path, wanted).items()}
+            found = {name: archive.read(name) for name in filter(asked, archive.namelist())}
+    else:
+        with tarfile.open(path) as tar:
+            opened = ((each.name, tar.extractfile(each)) for each in tar if asked(each.name))
+            found = {name: file.read() for name, file in opened if file}
+    return {"/".join(PurePosixPath(name).parts[-parts:]): own for name, own in found.items()}
 
 
 class Arrays(pickle.Unpickler):

@@ -39,7 +39,8 @@ def clean(text: str, *, drop: frozenset[str] = frozenset()) -> list[str]:
 @cache
 def stop_words() -> frozenset[str]:
     """Return the English stop words of NLTK; `stopwords.txt` says where they are from."""
-    return frozenset(np.loadtxt(Path(__file__).with_name("stopwords.txt"), str).tolist())
+    lines = Path(__file__).with_name("stopwords.txt").read_text(encoding="utf-8").splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
 
 
 def vocabulary_of(
