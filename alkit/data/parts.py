@@ -157,9 +157,12 @@ class DataSet(Brief):
 
     def subset(self, *, seed: int = 0, **sizes: int | None) -> "DataSet":
         """Keep so many samples of train=, validation=, test=, as many of each class as can be."""
-        parts = {name: getattr(self, name) for name in sizes if sizes[name] is not None}
-        rows = {n: balanced_rows(own.y, sizes[n], seed=seed) for n, own in parts.items()}
-        return replace(self, **{name: own.take(rows[name]) for name, own in parts.items()})
+        parts = dict[str, Any]()
+        for name, size in sizes.items():
+            if size is not None:
+                part = getattr(self, name)
+                parts[name] = part.take(balanced_rows(part.y, size, seed=seed))
+        return replace(self, **parts)
 
     def augmented(self, kind: str) -> "DataSet":
         """Return the set with training images that change by a kind of `Part.augment`."""
@@ -188,14 +191,15 @@ def stratified_split(
     labels: Tensor, *, seed: int, shares: Sequence[float] = (0.6, 0.2)
 ) -> list[Tensor]:
     """Deal the sample numbers to parts, class by class in these shares; the last has the rest."""
-    dealt = []
+    dealt: list[list[Tensor]] = [[] for _ in range(len(shares) + 1)]
     for label in labels.unique():
         rows = (labels == label).nonzero().flatten()
         generator = generator_for("split", int(seed), int(label))
         rows = rows[torch.randperm(len(rows), generator=generator)]
         sizes = [round(share * len(rows)) for share in shares]
-        dealt.append(rows.split([*sizes, len(rows) - sum(sizes)]))
-    return [torch.cat(pile).sort().values for pile in zip(*dealt, strict=True)]
+        for pile, part in zip(dealt, rows.split([*sizes, len(rows) - sum(sizes)]), strict=True):
+            pile.append(part)
+    return [torch.cat(pile).sort().values for pile in dealt]
 
 
 def balanced_rows(labels: Tensor, size: int, *, seed: int) -> Tensor:
