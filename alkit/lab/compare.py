@@ -55,7 +55,8 @@ class Gap(NamedTuple):
         ends = f" [{self.low:+.{digits}f}, {self.high:+.{digits}f}]"
         return f"{self.points:+.{digits}f}{'' if math.isnan(self.low) else ends} ({self.seeds:.0f})"
 
-    __str__ = told
+    def __str__(self) -> str:
+        return self.told()
 
 
 def label(row: Any) -> str:
