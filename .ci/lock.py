@@ -5,33 +5,23 @@ it. No address is kept: whoever installs asks the index that their pip is set to
 """
 
 import json
-import platform
 import re
 import subprocess
 import sys
-import tempfile
+import sysconfig
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-VERSION = "{}.{}".format(*sys.version_info)
-HERE = f"{platform.python_implementation()} {VERSION} on {sys.platform} {platform.machine()}"
+HOME = Path(__file__).resolve().parents[1]
+HERE = f"{sys.implementation.cache_tag} on {sysconfig.get_platform()}"
+PIP = f"""-m pip install --quiet --dry-run --report=- --target=build --only-binary=:all:
+    --python-version={sysconfig.get_python_version()}.0"""
 
-text = (ROOT / "environment.yml").read_text(encoding="utf-8")
-pins = re.findall(r"^ {6}- (\S+==\S+)", text.split("- pip:", 1)[1], flags=re.MULTILINE)
-with tempfile.TemporaryDirectory() as folder:
-    report = Path(folder) / "report.json"
-    options = ["--quiet", "--dry-run", "--ignore-installed", "--only-binary", ":all:"]
-    options += ["--report", str(report), "--python-version", f"{VERSION}.0", "--target", folder]
-    subprocess.run([sys.executable, "-m", "pip", "install", *options, *pins], check=True)
-    found = json.loads(report.read_text())["install"]
+pins = re.findall(r"^ {6}- (\S+==\S+)", (HOME / "environment.yml").read_text(), re.MULTILINE)
+report = json.loads(subprocess.check_output([sys.executable, *PIP.split(), *pins]))
 rows = []
-for each in found:
-    digest = each["download_info"]["archive_info"]["hashes"]["sha256"]
-    named = each["metadata"]["name"].lower(), each["metadata"]["version"]
-    rows.append("{}=={} --hash=sha256:{}\n".format(*named, digest))
-head = (
-    f"# {HERE}\n# Made by make lock from environment.yml; make install takes it where that fits.\n"
-)
-rows.sort()
-(ROOT / ".ci" / "requirements.lock").write_text(head + "".join(rows), encoding="utf-8")
+for each in report["install"]:
+    sha256 = each["download_info"]["archive_info"]["hashes"]["sha256"]
+    rows += ["{name}=={version} --hash=sha256:{}\n".format(sha256, **each["metadata"]).lower()]
+head = f"# {HERE}\n# Made by make lock from environment.yml; make install takes it where it fits.\n"
+(HOME / ".ci/requirements.lock").write_text(head + "".join(sorted(rows)))
 print(f".ci/requirements.lock has {len(rows)} distributions for {HERE}.")

@@ -133,7 +133,7 @@ def _failures(ended: Sequence[tuple[Any, str]]) -> int:
 def _results(options: argparse.Namespace) -> None:
     if options.add:
         return results.merge(options.add)
-    runs = pd.DataFrame(results.runs(), columns=results.RUN, dtype=object)
+    runs = pd.DataFrame(results.rows_of(), columns=results.RUN, dtype=object)
     own = runs[runs["notebook"].map(lambda name: name.startswith(Path(options.notebook).stem))]
     if own.empty:
         raise ValueError(f"no record of that; there are: {', '.join(runs['notebook'].unique())}")

@@ -13,8 +13,3 @@ def root() -> Path:
 def shared_data_dir() -> Path:
     """Return the folder that holds the data sets: `ALKIT_DATA`, possibly read-only, or `data/`."""
     return Path(os.environ.get("ALKIT_DATA") or root() / "data").expanduser()
-
-
-def runs_dir() -> Path:
-    """Return the ignored folder of runs, with a folder for each: `runs/`."""
-    return root() / "runs"

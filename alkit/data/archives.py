@@ -1,45 +1,27 @@
 """Read the files of archives. Nothing is unpacked to the disk, and a pickle gives arrays only."""
 
-import io
 import pickle
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import Any
 
-MOST = 2**30  # bytes of one file, unpacked: twice the largest official one
 ARRAYS = {("numpy", "ndarray"), ("numpy", "dtype")}
 ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
 
-def members(path: Path, wanted: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file of a zip or tar in whose name the pattern is found."""
+def files(path: Path, wanted: str, parts: int = 1) -> dict[str, bytes]:
+    """Return a zip's or tar's files in whose name the pattern is found, by its last parts."""
+    asked = re.compile(wanted).search
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if re.search(wanted, info.filename):
-                    yield info.filename, bounded(archive.open(info), info.filename)
+            found = {name: archive.read(name) for name in filter(asked, archive.namelist())}
     else:
         with tarfile.open(path) as tar:
-            for member in tar:
-                if re.search(wanted, member.name) and (file := tar.extractfile(member)):
-                    yield member.name, bounded(file, member.name)
-
-
-def files(path: Path, wanted: str) -> dict[str, bytes]:
-    """Return the contents of `members` by the last parts of their names."""
-    return {PurePosixPath(name).name: content for name, content in members(path, wanted)}
-
-
-def bounded(file: IO[bytes] | io.BufferedIOBase, name: str) -> bytes:
-    """Return what an unpacked file holds, if that is no more than `MOST` bytes."""
-    with file:
-        content = file.read(MOST + 1)
-    if len(content) > MOST:
-        raise ValueError(f"{name} has more than {MOST:,} bytes, and no official file has")
-    return content
+            opened = ((each.name, tar.extractfile(each)) for each in tar if asked(each.name))
+            found = {name: file.read() for name, file in opened if file}
+    return {"/".join(PurePosixPath(name).parts[-parts:]): own for name, own in found.items()}
 
 
 class Arrays(pickle.Unpickler):

@@ -8,7 +8,7 @@ import gzip
 import io
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -153,7 +153,7 @@ def _mnist(*, seed: int, side: int = 28) -> DataSet:
     home, halves = find("mnist").parent, []
     for half in ("train", "t10k"):
         files = [home / f"{half}-{each}-ubyte.gz" for each in ("images-idx3", "labels-idx1")]
-        x, y = (archives.bounded(gzip.open(own), own.name) for own in files)
+        x, y = (gzip.decompress(own.read_bytes()) for own in files)
         pixels = torch.tensor(np.frombuffer(x, np.uint8, offset=16)).view(-1, 1, 28, 28)
         labels = torch.tensor(np.frombuffer(y, np.uint8, offset=8))
         halves.append((pad(pixels, [(side - 28) // 2] * 4), labels))
@@ -186,8 +186,8 @@ def _imdb(*, max_len: int = 256, **options: Any) -> DataSet:
         table = pd.read_csv(path, names=["text", "label"], header=0, keep_default_na=False)
         first = table.index < len(table) // 2
     else:
-        found = archives.members(path, r"(train|test)/(neg|pos)/[^/]+$")
-        rows = sorted((*PurePosixPath(name).parts[-3:], own.decode()) for name, own in found)
+        found = archives.files(path, r"(train|test)/(neg|pos)/[^/]+$", parts=3)
+        rows = sorted((*name.split("/"), own.decode()) for name, own in found.items())
         table = pd.DataFrame(rows, columns=["half", "label", "file", "text"])
         first = (table["half"] == "train").to_numpy()
     table["label"] = [("neg", "pos").index(str(each)[:3]) for each in table["label"]]

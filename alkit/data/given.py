@@ -74,8 +74,8 @@ Source = Pairs | Mapped | Loader
 
 def generators_of(source: Any) -> list[torch.Generator]:
     """Return the generators of a user's loader, which go on from epoch to epoch."""
-    found = [getattr(each, "generator", None) for each in getattr(source, "parts", ())]
-    return list({id(each): each for each in found if each is not None}.values())
+    found = (getattr(each, "generator", None) for each in getattr(source, "parts", ()))
+    return [each for each in dict.fromkeys(found) if each is not None]
 
 
 def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:

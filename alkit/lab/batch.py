@@ -30,7 +30,6 @@ class Job(NamedTuple):
     """A checked run; its folder is where all that it writes lies."""
 
     notebook: Path
-    preset: str
     parameters: dict[str, Any]
     folder: Path
     threads: int | None = None
@@ -57,7 +56,7 @@ def plan(
     values |= parameters.preset_values(path, preset)
     values |= parameters.check(known, overrides, path.name)
     run = {"notebook": path.stem, "preset": preset, "parameters": values}
-    return Job(path, preset, values, results.folder_of(run), **options)
+    return Job(path, values, results.folder_of(run), **options)
 
 
 def plan_sweep(file: Path, **options: int | None) -> list[Job]:
@@ -90,7 +89,7 @@ def sweep(
     Returns:
         Each job with "done", "before", or what went wrong.
     """
-    recorded = {results.folder_of(run) for run in results.runs() if record}
+    recorded = {results.folder_of(run) for run in results.rows_of() if record}
     before = [] if force else [j for j in jobs if j.folder in recorded or j.target.exists()]
     ended = {job.folder: "before" for job in before}
     waiting = [job for job in jobs if job.folder not in ended]
@@ -129,12 +128,11 @@ def execute(job: Job) -> str:
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     os.environ |= environment(job)
-    limits = {"start_timeout": 120, "execution_timeout": job.timeout_s}
-    named = {"kernel_name": "python3", "language": "python", "cwd": job.notebook.parent}
+    options: dict[str, Any] = {"kernel_name": "python3", "language": "python"}
+    options |= {"cwd": job.notebook.parent, "progress_bar": False}
+    options |= {"start_timeout": 120, "execution_timeout": job.timeout_s}
     try:
-        papermill.execute_notebook(
-            job.notebook, job.partial, job.parameters, progress_bar=False, **named, **limits
-        )
+        papermill.execute_notebook(job.notebook, job.partial, job.parameters, **options)
     except PapermillExecutionError as error:
         return f"In [{error.exec_count}]:\n{error.ename}: {error.evalue[:1000]}"
     except Exception as error:  # the kernel died, or a cell ran out of time
@@ -152,8 +150,7 @@ def environment(job: Job) -> dict[str, str]:
     found = [str(paths.root()), os.environ.get("PYTHONPATH", "")]  # this checkout's alkit
     added = {results.FOLDER: str(job.folder), "PYTHONPATH": os.pathsep.join(filter(None, found))}
     added |= {"OMP_NUM_THREADS": str(job.threads)} if job.threads else {}
-    if data := os.environ.get("ALKIT_DATA"):  # the kernel works in another folder
-        added["ALKIT_DATA"] = str(Path(data).expanduser().absolute())
+    added["ALKIT_DATA"] = str(paths.shared_data_dir().absolute())  # it works in another folder
     return added
 
 

@@ -40,30 +40,26 @@ def parameters(notebook: str | Path) -> dict[str, Any]:
         try:
             [name], value = own, ast.literal_eval(line.value)
         except (ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
-            ) from error
+            said = f"{path.name}: `{ast.unparse(line)}` is no `name = literal`"
+            raise ValueError(said) from error
         found[ast.unparse(name)] = value
     return found
 
 
 def check(known: Mapping[str, Any], values: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Return the values, an int as a float where the default is one; `source` begins a message."""
-    for name in values:
+    made = dict(values)
+    for name, value in values.items():
         if name not in known:
             said = f"no parameter {name!r}{meant(str(name), known)}"
             raise ValueError(f"{source}: {said}: there are {', '.join(known) or 'none'}")
-    return {n: _fit(f"{source}: {n}", value, known[n]) for n, value in values.items()}
-
-
-def _fit(name: str, value: Any, default: Any) -> Any:
-    kind = type(default)
-    if kind is float and type(value) is int:
-        return float(value)
-    if None in (value, default) or type(value) is kind:
-        return value
-    hint = " (YAML reads 1e-3 as a text: write 1.0e-3)" if kind is float else ""
-    raise ValueError(f"{name} must be {kind.__name__}, not {value!r}{hint}")
+        kind = type(known[name])
+        if kind is float and type(value) is int:
+            made[name] = float(value)
+        elif type(value) is not kind and None not in (value, known[name]):
+            hint = " (YAML reads 1e-3 as a text: write 1.0e-3)" if kind is float else ""
+            raise ValueError(f"{source}: {name} must be {kind.__name__}, not {value!r}{hint}")
+    return made
 
 
 def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:

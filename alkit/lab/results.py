@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from alkit.base import paths
 from alkit.base.files import replacing
@@ -50,7 +51,10 @@ class Run:
 
     def __init__(self, notebook: str, preset: str = "smoke") -> None:
         self.notebook, self.preset = notebook, preset
-        self.parameters = _held(notebook)
+        names = vars(sys.modules["__main__"])
+        known = parameters(notebook) if "get_ipython" in names else {}
+        held = {name: names[name] for name in known if name in names}
+        self.parameters = check(known, held, f"the parameters of {notebook}, as they are now")
         self.busy = busy()  # by others: nothing of this run has been computed yet
         self._rows: dict[str, Row] = {}
 
@@ -109,33 +113,25 @@ def _plain(value: Any) -> Any:
     return json.loads(json.dumps(value, allow_nan=False, default=lambda each: each.item()))
 
 
-def _held(notebook: str) -> dict[str, Any]:
-    """Return the parameters that this notebook holds now; none of a script."""
-    names = vars(sys.modules["__main__"])
-    known = parameters(notebook) if "get_ipython" in names else {}
-    held = {name: names[name] for name in known if name in names}
-    return check(known, held, f"the parameters of {notebook}, as they are now")
-
-
-def busy(seconds: float = 0.1) -> float:
+def busy() -> float:
     """Return the share of the cores that others use now, 0 to 1: this process sleeps meanwhile."""
     import psutil  # of the notebooks' packages
 
-    return psutil.cpu_percent(seconds) / 100
+    return psutil.cpu_percent(0.1) / 100
 
 
 def origin() -> dict[str, Any]:
     """Return commit, versions, operator threads, machine and time of now; nobody's name."""
     names = ("torch", "numpy", "alkit")
     versions = [f"python {platform.python_version()}", *(f"{n} {version(n)}" for n in names)]
-    info, torch = Path("/proc/cpuinfo"), sys.modules.get("torch")
+    info = Path("/proc/cpuinfo")
     found = re.search(r"model name\s*:\s*(.+)", info.read_text()) if info.exists() else None
     kind = found[1] if found else platform.machine()
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "commit": _commit(),
         "versions": ", ".join(versions),
-        "threads": torch.get_num_threads() if torch else os.cpu_count(),
+        "threads": torch.get_num_threads(),
         "machine": f"{os.cpu_count()} cores, {kind}, {gib:.1f} GiB",
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -164,12 +160,7 @@ def identity(run: Mapping[str, Any]) -> str:
 
 def folder_of(run: Mapping[str, Any]) -> Path:
     """Return the folder of a run: `runs/NOTEBOOK.PRESET.IDENTITY`."""
-    return paths.runs_dir() / f"{run['notebook']}.{run['preset']}.{identity(run)}"
-
-
-def runs() -> list[Row]:
-    """Return the committed runs."""
-    return _rows_of("runs")
+    return paths.root() / "runs" / f"{run['notebook']}.{run['preset']}.{identity(run)}"
 
 
 def merge(files: Iterable[str | Path]) -> None:
@@ -184,22 +175,18 @@ def merge(files: Iterable[str | Path]) -> None:
         head = {"run": identity(record)}
         new = {notebook: (VALUE, [head | row for row in rows]), "runs": (RUN, [head | record])}
         for table, (first, added) in new.items():
-            others = [row for row in _rows_of(table) if row["run"] != head["run"]]
+            others = [row for row in rows_of(table) if row["run"] != head["run"]]
             _write(table, first, [*others, *added])
 
 
-def _rows_of(table: str) -> list[Row]:
-    """Return a table's rows; a row has what its run gave it."""
+def rows_of(table: str = "runs") -> list[Row]:
+    """Return a committed table's rows, such as all runs; a row has what its run gave it."""
     file = paths.root() / TABLES / f"{table}.csv"
     if not file.exists():
         return []
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
-    columns = [[_value(cell) for cell in frame[name]] for name in frame]
-    fixed = {*RUN, *VALUE}
-    return [
-        {n: v for n, v in zip(frame, cells, strict=True) if v is not None or n in fixed}
-        for cells in zip(*columns, strict=True)
-    ]
+    rows = (zip(frame, map(_value, cells), strict=True) for cells in frame.to_numpy())
+    return [{n: v for n, v in row if v is not None or n in {*RUN, *VALUE}} for row in rows]
 
 
 def _write(table: str, first: Sequence[str], rows: Sequence[Row]) -> None:
@@ -221,8 +208,7 @@ def _text(name: str, value: Any) -> str:
     if value is None or (name == "unit" and not value):
         return ""
     plain = isinstance(value, str) and name not in JSON and _value(value) == value
-    doubtful = plain and not pd.isna(pd.to_numeric(value, errors="coerce"))
-    if plain and not doubtful:
+    if plain and pd.isna(pd.to_numeric(value, errors="coerce")):
         return value
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
@@ -237,12 +223,12 @@ def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame
     notebooks alone. `parameters` holds JSON as text, `value` numbers, texts or lists.
     """
     heads = {}
-    for run in runs():
+    for run in rows_of():
         if notebook in (None, run["notebook"]) and preset in (None, run["preset"]):
             run["parameters"] = json.dumps(run["parameters"], sort_keys=True)
             heads[run["run"]] = run
     names = dict.fromkeys(run["notebook"] for run in heads.values())
-    found = (row for name in names for row in _rows_of(name) if row["run"] in heads)
+    found = (row for name in names for row in rows_of(name) if row["run"] in heads)
     rows = [heads[row["run"]] | row | {"unit": row["unit"] or ""} for row in found]
     extra = dict.fromkeys(name for row in rows for name in row if name not in (*FIRST, *RUN))
     frame = pd.DataFrame(rows, columns=[*FIRST, *RUN[3:], *extra])

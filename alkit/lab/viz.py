@@ -1,4 +1,4 @@
-"""One look for all figures: theme, a colour and marker a method, Gantt charts, saving."""
+"""One look for all figures: theme, names, colours and markers, Gantt charts, saving."""
 
 import io
 import os
@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from alkit.base import paths
-from alkit.lab import styles
 from alkit.lab.results import FOLDER
 from alkit.schedule.timeline import Timeline
 
@@ -25,6 +24,55 @@ SHOWN_DPI = 100  # points of the screen per inch, in dashboards as in cells
 SAVED_DPI = 160
 
 Shown = Literal["stage", "batch", "micro"]
+
+# how figures show methods, tasks and data sets, as plain data:
+# colours and markers go round by place, so a new name goes to the end
+METHODS = """
+    al al_m al_fm al_pipeline local local_pipeline bp
+    fixed_codes linear cosine predsim dgl scpl
+    seq ddg ddg_barrier ddg_inplace fr fr_barrier fr_1f1b
+    pipedream pipedream_recompute pipedream_sync pipedream_inplace 2bw
+    gpipe 1f1b zero_bubble interleaved_1f1b looped_bfs zbv dualpipev torch_1f1b
+    fed central splitfed pipelearn
+    ddp ddp_fewer ddp_freeze_cache one_freeze_cache head_cache
+    freeze freeze_pipe_cache freeze_pipe_dp elastic
+    dtp dtp_exact dtp_matched dtp_frozen dtp_fused dtp_fixed vanilla_dtp tp fa dfa shallow
+    dtp_orthogonal ddtp fsdp ddp_checkpoint ddp_lora
+""".split()
+BASELINES = ("bp", "seq", "central")  # grey
+MARKERS = "osv^<>DPXp*"  # as many as share no divisor with the colours: no two names look alike
+CAPITALS = "1f1b al bfs bp ddg ddp ddtp dfa dgl dp dtp fa fr fsdp lstm scpl tp vgg zbv".split()
+WORDS = {
+    "2bw": "PipeDream-2BW",
+    "al_fm": "AL-FM",
+    "al_m": "AL-M",
+    "cosine": "cosine heads",
+    "dualpipev": "DualPipeV",
+    "fed": "federated",
+    "fixed_codes": "local classifiers, fixed codes",
+    "gpipe": "GPipe",
+    "linear": "linear heads",
+    "lora": "LoRA",
+    "local": "local classifiers",
+    "original": "as published",
+    "pipedream": "PipeDream",
+    "pipelearn": "PipeLearn",
+    "seq": "sequential",
+    "splitfed": "SplitFed",
+    # data and networks
+    "ag_news": "AG News",
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "dbpedia": "DBpedia",
+    "imdb": "IMDb",
+    "resnet": "ResNet-18",
+    "resnet20": "ResNet-20",
+    "sst2": "SST-2",
+    "tiny_imagenet": "Tiny ImageNet",
+}
+WORDS |= {word: word.upper() for word in CAPITALS}
+TASKS = "forward backward update backward_input backward_weight send learn target".split()
+KINDS = dict(zip(TASKS, sns.color_palette("pastel").as_hex(), strict=False))
 
 
 def set_theme() -> None:
@@ -49,29 +97,29 @@ def colour(name: str) -> str:
     "fr, new noise" has FR's, "al mse" AL's, and "al dgl" DGL's.
     """
     own = _method(name)
-    if own not in styles.METHODS or own in styles.BASELINES:
-        return "0.35" if own in styles.BASELINES else "0.6"
+    if own not in METHODS or own in BASELINES:
+        return "0.35" if own in BASELINES else "0.6"
     palette = sns.color_palette("colorblind").as_hex()
     del palette[7:9]  # grey, as the baselines are, and yellow, which white swallows
-    return palette[styles.METHODS.index(own) % len(palette)]
+    return palette[METHODS.index(own) % len(palette)]
 
 
 def marker(method: str) -> str:
     """Return the marker of a method."""
-    return styles.MARKERS[styles.METHODS.index(_method(method)) % len(styles.MARKERS)]
+    return MARKERS[METHODS.index(_method(method)) % len(MARKERS)]
 
 
 def label(name: str) -> str:
     """Return a method, recipe, data set or network as people write it: "AL-FM", "FR, new noise"."""
     recipe = name.partition(" ")[2]
-    name = recipe if recipe in styles.METHODS else name
-    words = re.sub(r"\w+", lambda each: styles.WORDS.get(each[0], each[0]), name.replace("_", " "))
-    return styles.WORDS.get(name, words)
+    name = recipe if recipe in METHODS else name
+    words = re.sub(r"\w+", lambda each: WORDS.get(each[0], each[0]), name.replace("_", " "))
+    return WORDS.get(name, words)
 
 
 def _method(name: str) -> str:
     method, _, recipe = name.partition(" ")
-    return recipe if recipe in styles.METHODS else method.rstrip(",")
+    return recipe if recipe in METHODS else method.rstrip(",")
 
 
 def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "stage") -> Figure:
@@ -94,7 +142,7 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
     clock = "simulated time" if timeline.clock == "virtual" else "seconds"
     ax.set(xlabel=f"{clock}; number: {number}, shade: every other batch", xlim=(0, span_s or 1))
     seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
-    handles = [Patch(color=c, label=kind) for kind, c in styles.KINDS.items() if kind in seen]
+    handles = [Patch(color=c, label=kind) for kind, c in KINDS.items() if kind in seen]
     fig.legend(handles=handles, loc="outside lower right", ncols=5, frameon=False)
     fig.suptitle(title, x=0.01, ha="left", wrap=True)
     return fig
@@ -104,7 +152,7 @@ def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
     rows = pd.DataFrame(timeline.intervals)
     rows["shade"] = 1.0 - 0.4 * (rows.batch % 2)
     for (kind, shade), own in rows.groupby(["kind", "shade"]):
-        look: dict[str, Any] = {"color": styles.KINDS.get(kind, "0.85"), "alpha": shade}
+        look: dict[str, Any] = {"color": KINDS.get(kind, "0.85"), "alpha": shade}
         y, width = own.resource.map(timeline.resources.index), own.end_s - own.start_s
         bars = ax.barh(y, width, left=own.start_s, edgecolor="white", linewidth=0.5, **look)
         told = own[number].astype(str).where(width > 0.018 * span_s, "")
@@ -127,7 +175,7 @@ def save(fig: Figure, name: str) -> None:
 
     `alkit run --record` copies them to `figures/`.
     """
-    folder = Path(os.environ.get(FOLDER) or paths.runs_dir() / name)
+    folder = Path(os.environ.get(FOLDER) or paths.root() / "runs" / name)
     folder.mkdir(parents=True, exist_ok=True)
     # neither a date nor matplotlib's version: they would change every file without need
     fig.savefig(folder / f"{name}.png", dpi=SAVED_DPI, metadata={"Software": None})

@@ -8,7 +8,6 @@ import matplotlib
 import pytest
 import yaml
 
-from alkit.base import paths
 from tests.sim.device import operators, start
 
 COUNT = start()
@@ -44,9 +43,10 @@ def test_no_preset_is_forgotten():
 def test_a_paper_preset_starts(preset, tmp_path, monkeypatch):
     matplotlib.use("Agg")
     monkeypatch.chdir(NOTEBOOKS)
-    monkeypatch.setattr(paths, "runs_dir", lambda: tmp_path)
     operators.clear()
     monkeypatch.setattr(sys, "path", [str(NOTEBOOKS), *sys.path])
+    kept = "studies.al.family_study._checkpoint"
+    monkeypatch.setattr(kept, lambda _, case: tmp_path / f"{hash(str(case))}.pt")
     given = yaml.safe_load((NOTEBOOKS / f"params/{preset}.yaml").read_text())
     assert given["device"] == "auto"
     cells = json.loads((NOTEBOOKS / f"{preset.split('.')[0]}.ipynb").read_text())["cells"]

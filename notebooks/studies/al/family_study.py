@@ -223,6 +223,6 @@ def _exits(model: ALModel | BPModel, data: DataSet, done: Record) -> tuple[list[
 
 def _checkpoint(notebook: str, described: Any) -> Path:
     digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
-    folder = paths.runs_dir() / "checkpoints"
+    folder = paths.root() / "runs" / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{notebook}.{digest.hexdigest()[:12]}.pt"

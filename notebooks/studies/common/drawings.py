@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Patch
 
 from alkit.lab import viz
-from alkit.lab.styles import KINDS
+from alkit.lab.viz import KINDS
 from studies.all_methods import tables as axis_tables
 
 SHOWN = ("bp", "1f1b", "pipedream", "al_pipeline")

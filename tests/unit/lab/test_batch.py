@@ -22,7 +22,7 @@ def test_a_plan_layers_defaults_preset_and_overrides(notebook):
     expected = {"preset": "cpu", "mode": "raise", "seed": 7, "lr": 2.0, "seeds": [0, 1]}
     assert job.parameters == expected | {"depth": None}
     run = {"notebook": "10_x", "preset": "cpu", "parameters": job.parameters}
-    assert job.folder == paths.runs_dir() / f"10_x.cpu.{results.identity(run)}"
+    assert job.folder == paths.root() / "runs" / f"10_x.cpu.{results.identity(run)}"
     assert (job.target.name, job.partial.name) == ("10_x.ipynb", "10_x.partial.ipynb")
     # a value that is given and is the preset's is no change
     same = batch.plan(notebook, "cpu", {"seed": 4, "depth": None})
@@ -87,7 +87,7 @@ def test_a_sweep_goes_on_after_each_kind_of_failure_and_runs_nothing_twice(noteb
     assert [path.name for path in jobs[0].folder.iterdir()] == ["10_x.partial.ipynb"]
     job = jobs[3]
     assert {path.name for path in job.folder.iterdir()} == {"10_x.ipynb", "record.json"}
-    (run,) = results.runs()
+    (run,) = results.rows_of()
     assert run["parameters"] == job.parameters
     assert list(results.load()["value"]) == [90, "1"]
 

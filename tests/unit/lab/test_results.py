@@ -149,9 +149,9 @@ def test_every_kind_of_value_comes_back_as_it_was():
         run.record("label", 1, method=label, data=label, extra={"at": at, "word": label})
     run.record("free", 1, extra={"list": [1, "2"], "flag": True, "word": 7})
     results.merge([run.save()])
-    assert results.runs()[0]["parameters"] == run.parameters
-    rows = [dict(row) for row in results._rows_of("x")]
-    assert {row.pop("run") for row in rows} == {results.runs()[0]["run"]}
+    assert results.rows_of()[0]["parameters"] == run.parameters
+    rows = [dict(row) for row in results.rows_of("x")]
+    assert {row.pop("run") for row in rows} == {results.rows_of()[0]["run"]}
     given = [{n: v for n, v in row.items() if n not in ("notebook", "preset")} for row in run.rows]
     given = [row | {"unit": row["unit"] or None} for row in given]
     assert json.dumps(rows, sort_keys=True) == json.dumps(given, sort_keys=True)  # types, too
@@ -206,19 +206,19 @@ def test_a_writer_that_was_killed_between_two_tables_is_made_good(monkeypatch):
     monkeypatch.setattr(os, "replace", replace)
     assert len(results.load()) == 4  # values without a run are nobody's
     results.merge([file])
-    assert len(results.load()) == len(results._rows_of("02_al")) == 8
+    assert len(results.load()) == len(results.rows_of("02_al")) == 8
 
 
 def test_the_committed_tables_are_whole(monkeypatch):
     """Every run has its parameters, every value its run."""
     monkeypatch.undo()
-    runs = results.runs()
+    runs = results.rows_of()
     for run in runs:
         assert run["parameters"]
         assert run["run"] == results.identity(run)
     for name in {run["notebook"] for run in runs}:
         own = {run["run"] for run in runs if run["notebook"] == name}
-        assert {row["run"] for row in results._rows_of(name)} == own
+        assert {row["run"] for row in results.rows_of(name)} == own
 
 
 def test_load_takes_what_is_asked_for_and_reads_no_other():

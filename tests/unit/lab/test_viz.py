@@ -8,7 +8,7 @@ import pytest
 from matplotlib.artist import Artist
 
 from alkit import METHODS
-from alkit.lab import styles, viz
+from alkit.lab import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
 from studies.common.dashboards import ScheduleDashboard
@@ -47,7 +47,7 @@ def test_one_colour_marker_and_label_a_method():
     methods = ["bp", "al", "al_m", "al_fm", "al_pipeline"]
     for of in (viz.colour, viz.marker, viz.label):
         assert len({of(method) for method in methods}) == len(methods)
-    methods = styles.METHODS
+    methods = viz.METHODS
     looks = {(viz.colour(each), viz.marker(each)) for each in methods}
     assert len(looks) == len({*map(viz.label, methods)}) == len(methods)
     assert {*METHODS} <= {*methods}

@@ -24,7 +24,7 @@ def small(monkeypatch, tmp_path):
 
     tiny = families.Family("images", blocks)
     monkeypatch.setitem(families.FAMILIES, "tiny", tiny)
-    monkeypatch.setattr(paths, "runs_dir", lambda: tmp_path)
+    monkeypatch.setattr(paths, "root", lambda: tmp_path)
     return datasets.load("digits").subset(train=100, validation=50, test=50)
 
 
@@ -44,7 +44,7 @@ def test_a_case_goes_on_from_its_checkpoint(small, tmp_path, method, monkeypatch
     monkeypatch.setattr(Part, "batches", interrupted)
     with pytest.raises(KeyboardInterrupt):
         study.train_case(case, "tiny", small, resumable="99_x", **OPTIONS)
-    (file,) = (tmp_path / "checkpoints").glob("99_x.*")
+    (file,) = (tmp_path / "runs/checkpoints").glob("99_x.*")
     assert file.name.startswith("99_x.")
     resumed = study.train_case(case, "tiny", small, resumable="99_x", **OPTIONS)
     assert begun == [0, 1, 1]
@@ -54,7 +54,7 @@ def test_a_case_goes_on_from_its_checkpoint(small, tmp_path, method, monkeypatch
     assert whole.fit.history.val_acc.tolist() == resumed.fit.history.val_acc.tolist()
     other = replace(case, seed=2)
     study.train_case(other, "tiny", small, resumable="99_x", **OPTIONS)
-    assert len(list((tmp_path / "checkpoints").glob("99_x.*"))) == 2
+    assert len(list((tmp_path / "runs/checkpoints").glob("99_x.*"))) == 2
 
 
 def test_another_starting_table_or_version_is_another_run(tmp_path, monkeypatch):
