@@ -10,6 +10,7 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,12 @@ def train_epochs(
     held = files.locked(path) if group.is_first and path is not None else nullcontext()
     with held, closing(Rates(trainer, plan.scheduler)) as rates:
         run = _Run(trainer, plan, rates, dict(identity or {}), group)
-        if plan.progress and group.is_first and run.ended and run.rows:
+        shown = plan.progress and group.is_first
+        if shown and run.ended and run.rows:
             tqdm.write(f"{path} holds the whole run, of {len(run.rows)} epochs: its result")
-        hidden = not (plan.progress and group.is_first)
-        shown: dict[str, Any] = {"total": plan.epochs, "initial": len(run.rows), "disable": hidden}
+        bars = partial(tqdm, total=plan.epochs, initial=len(run.rows), disable=not shown)
         # miniters: it is shown within an epoch, too
-        with tqdm(**shown, desc=plan.method, leave=False, miniters=0) as bar:
+        with bars(desc=plan.method, leave=False, miniters=0) as bar:
             while not run.ended:
                 run.epoch(bar)
         return run.result()
@@ -107,7 +108,9 @@ class _Run:
         elif not self.best_epoch or worth(row) > worth(self.rows[self.best_epoch - 1]):
             self.best_epoch, self.best = len(self.rows), _copied(trainer.model)
         self._save()
-        _show(bar, row)
+        shown = [name for name in ("loss", "val_acc", "val_loss") if name in row]
+        bar.set_postfix(**{name: f"{row[name]:.3f}" for name in shown})
+        bar.update()
 
     def result(self) -> Record:
         """Give the model its best weights and test them."""
@@ -156,11 +159,13 @@ class _Run:
         """Return what may not differ where a run goes on."""
         plan = self.plan
         settings: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "batch_size", "seed")}
-        settings |= {"scheduler": str(self.rates)} | identity
+        settings |= {
+            "scheduler": str(self.rates),
+            "best": self.best_by.column or "default",
+        } | identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
-        given = {"best": self.best_by.column, "metrics": sorted(plan.metrics or ())}
-        given |= {"callbacks": [type(each).__name__ for each in self.remembering]}
-        settings |= {name: value for name, value in given.items() if value}
+        settings |= {"callbacks": [type(each).__name__ for each in self.remembering]}
+        settings |= {"metrics": sorted(plan.metrics or ())}
         return settings | {"data": plan.data.fingerprint(whole=plan.checkpoint is not None)}
 
     def _begin(self) -> None:
@@ -238,9 +243,3 @@ def _mean(losses: Tensor, sizes: Sequence[int]) -> float:
         return losses.mean().item()
     weights = torch.tensor(sizes, dtype=torch.float64)
     return float((losses.double().view(len(losses), -1).mean(1) * weights).sum() / weights.sum())
-
-
-def _show(bar: tqdm, row: Row) -> None:
-    shown = [name for name in ("loss", "val_acc", "val_loss") if name in row]
-    bar.set_postfix(**{name: f"{row[name]:.3f}" for name in shown})
-    bar.update()

@@ -113,18 +113,18 @@ class Kernels:
 
     def __call__(self, optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> None:
         """Do what `step` does."""
-        if not isinstance(optimizer, torch.optim.Adam) or clip or not _is_kernel(optimizer):
-            step(optimizer, clip)
+        held = self.found.get(optimizer)
+        if optimizer and held and all(map(is_, held[1], (each.grad for each in held[0]))):
+            group, *_ = optimizer.param_groups
+            beta1, beta2 = group["betas"]
+            own = {name: group[name] for name in KERNEL}
+            with torch.no_grad():
+                adam_of_tensors(*held, beta1=beta1, beta2=beta2, **own)
             return
-        (group,), held = optimizer.param_groups, self.found.get(optimizer)
-        if not held or not all(map(is_, held[1], (each.grad for each in held[0]))):
-            held = self.found[optimizer] = [[] for _ in range(6)]
-            optimizer._init_group(group, *held)
-        beta1, beta2 = group["betas"]
-        with torch.no_grad():
-            adam_of_tensors(
-                *held, beta1=beta1, beta2=beta2, **{name: group[name] for name in KERNEL}
-            )
+        step(optimizer, clip)
+        if isinstance(optimizer, torch.optim.Adam) and clip is None and _is_kernel(optimizer):
+            self.found[optimizer] = held = [[] for _ in range(6)]
+            optimizer._init_group(*optimizer.param_groups, *held)
 
 
 def _is_kernel(optimizer: torch.optim.Adam) -> bool:

@@ -78,6 +78,11 @@ class Plan:
         return self.crew > 1
 
     @property
+    def executor(self) -> str:
+        """What runs the schedule."""
+        return "ranks" if self.on_ranks else "threads"
+
+    @property
     def own_device(self) -> Names | None:
         """Where this process trains: a rank has one device of those that were given."""
         return own_device(self.device) if self.on_ranks and self.device is not None else self.device
