@@ -41,7 +41,7 @@ class Epoch:
         self.batches = self.samples = 0
         kind = WholeStage if compile else PartStage
         self.stages = [kind(self, part, at) for at, part in enumerate(updating(model))]
-        self.by_stage = [LossLog(*self._names(at)) for at in range(len(self.stages))]
+        self.by_stage = [LossLog() for _ in self.stages]
 
     def counted(self, batches: Iterable[tuple[Any, Tensor]]) -> Iterator[tuple[Any, ...]]:
         """Pass the batches on with labels as the first stage takes them, and count.
@@ -56,18 +56,13 @@ class Epoch:
             yield x, self.model.label_input(y), *beside
 
     def losses(self) -> Tensor:
-        """Return what was noted, float (batches, stages, losses); raises if one is not finite."""
+        """Return what was noted, float (batches, stages, losses)."""
         layers = self.by_stage[: len(self.by_stage) - (self.model.head is not None)]
         return torch.stack([own.rows() for own in layers], dim=1)
 
     def head_losses(self) -> Tensor | None:
         """Return the losses of the head, float (batches,)."""
         return None if self.model.head is None else self.by_stage[-1].rows()[:, 0]
-
-    def _names(self, stage: int) -> list[str]:
-        if isinstance(self.stages[stage].part, AL):
-            return [f"{name} loss of layer {stage}" for name in ("associated", "autoencoder")]
-        return ["loss of the head" if stage else "loss"]
 
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:

@@ -74,8 +74,6 @@ def train_epoch(
             all modes that run so. A layer that draws random numbers runs as it is.
     Raises:
         ValueError: unknown mode, no batches, or a batch that doesn't fit.
-        FloatingPointError: a loss is not finite; names layer and batch. The model is spoilt
-            then: go back to a checkpoint.
     """
     check_method(model, mode)
     mode = LOCAL_MODES.get(mode, mode)

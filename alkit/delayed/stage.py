@@ -93,7 +93,6 @@ class ModuleStage:
         *,
         seed: int = 0,
         several: bool = True,
-        check_finite: bool = True,
     ) -> None:
         self.pipeline, self.index, self.method, self.settings = pipeline, index, method, settings
         self.micro, self.seed = micro, seed
@@ -110,7 +109,7 @@ class ModuleStage:
         self.peaks = Peaks(flights=0, versions=1)
         self.forwarded = -1
         self.gradients: dict[str, Tensor] = {}
-        self.losses = LossLog(*["loss"] * check_finite, first=self.first_batch)
+        self.losses = LossLog()
         self.norms = torch.zeros(())  # of the gradients here and above
         self.loss = torch.zeros(())  # of the batch's micro-batches so far
         self.inputs = Inputs()

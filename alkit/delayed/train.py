@@ -42,7 +42,6 @@ def train_epoch(
     workers: int | None = None,
     schedule: Own | None = None,
     seed: int = 0,
-    check_finite: bool = True,
     **settings: Any,
 ) -> Trained:
     """Train once on every batch; all executors end in the same bits.
@@ -58,12 +57,10 @@ def train_epoch(
             modules (`SHARED`), how many there are, by default half as many as modules.
         schedule: of flushed methods, another order of the same gradients: a `Schedule`, or a file
             that torch or `alkit.schedule.torch_orders` wrote.
-        check_finite: raise at a loss that is not finite.
         settings: see `Settings`.
     Raises:
         ValueError: an unknown method or executor, no batches, or with `micro` a loss that does not
             say whether it is a mean or a sum.
-        FloatingPointError: a loss is not finite. The pipeline is spoilt then.
     """
     if executor not in RUNS:
         raise ValueError(f"executor is {executor!r}: give {', '.join(RUNS)}")
@@ -84,9 +81,8 @@ def train_epoch(
         ran = free_workers(ran, workers)
     if micro > 1:
         check_reduction(pipeline.loss_fn)
-    options: dict[str, Any] = {"seed": seed, "check_finite": check_finite}
     stages = [
-        ModuleStage(pipeline, index, chosen, own, micro, several=most > 1, **options)
+        ModuleStage(pipeline, index, chosen, own, micro, several=most > 1, seed=seed)
         for index, most in enumerate(most_in_flight(ran))
     ]
     sizes: list[int] = []

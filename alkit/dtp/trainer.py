@@ -67,7 +67,7 @@ class Trainer(trainer.Trainer):
 
     def train(self, batches: Iterable[tuple[Tensor, Tensor]]) -> trainer.Trained:
         """Train for an epoch on batches (x, y)."""
-        losses, start_s = LossLog("loss", first=self.step), time.perf_counter()
+        losses, start_s = LossLog(), time.perf_counter()
         for stage in self.stages:
             stage.begin(losses, self.step)
         work, threads = (self.schedule, self.stages, batches), self.plan.threads
@@ -75,9 +75,6 @@ class Trainer(trainer.Trainer):
         timeline = run(*work, threads=threads)
         rows = losses.rows().squeeze(1).double()
         self.step += len(rows)
-        for name, value in self.model.state_dict().items():
-            if not torch.isfinite(value).all():
-                raise FloatingPointError(f"{name} is not finite after step {self.step}: lower lr")
         for n, stage in enumerate(self.stages):
             if len(stage.learned):
                 self.feedback_losses.setdefault(n, []).append(stage.learned.rows())

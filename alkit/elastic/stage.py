@@ -8,7 +8,6 @@
 The engine decides when. Gradients are those of the mean loss over the global batch.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -56,20 +55,12 @@ class Replica:
     settings: Settings
     layout: Layout
     micro: int  # micro-batches of a batch
-    epoch: int
     first_step: int  # number of the epoch's first step in the run
     losses: list[Tensor] = field(default_factory=list)  # a scalar a step
 
     def __post_init__(self) -> None:
         self.network, self.world = self.units.network, self.units.world
         self.squares = torch.zeros(self.network.layers + 1, dtype=torch.float64)
-
-    def check_finite(self, what: str, value: float, batch: int) -> None:
-        """Raise a FloatingPointError that names epoch, step and rate, if a number is not finite."""
-        if not math.isfinite(value):
-            rate, step = self.units.optimizer.param_groups[0]["lr"], self.first_step + batch
-            said = f"the {what} is {value} in epoch {self.epoch}, at step {step}"
-            raise FloatingPointError(f"{said}; the learning rate is {rate:.3g}: lower it")
 
 
 class UnitStage:
@@ -117,7 +108,6 @@ class UnitStage:
         self.flights[batch, micro] = Graph(x, output)
         if not self.is_last:
             return tree.detach(output), own
-        replica.check_finite("loss", output.item(), batch)
         if micro == 0:
             replica.losses.append(torch.zeros_like(output))
         replica.losses[-1] += output.detach()
@@ -141,7 +131,6 @@ class UnitStage:
         trained = [(n, p.grad) for n, p in self.parameters if p.grad is not None]
         total = self._squares(trained)
         norm = world.add_up(total) ** 0.5
-        replica.check_finite("norm of all gradients", norm, batch)
         clip = replica.settings.clip
         if trained and clip is not None and norm > clip:
             torch._foreach_mul_([own for _, own in trained], clip / (norm + 1e-6))

@@ -95,7 +95,6 @@ class Trainer(trainer.Trainer):
             settings=self.settings,
             layout=layout,
             micro=micro * (1 if self.world.ranks > 1 else layout.replicas),
-            epoch=epoch,
             first_step=len(self.losses),
         )
         found = run_epoch(replica, steps, self.cache, self.data.y, self.threads)

@@ -24,6 +24,7 @@ from alkit.data.given import Source, generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
+from alkit.engine.losses import check_finite
 from alkit.engine.messages import Group
 from alkit.engine.rates import Rates
 from alkit.engine.trainer import Plan, Record, Row, Trained, Trainer
@@ -90,6 +91,7 @@ class _Run:
         dealt = trainer.batches(plan, plan.data.train, len(self.rows))
         batches = _Timed(dealt, bar, plan.method)
         trained, start_s = trainer.train(batches), time.perf_counter()
+        check_finite(trained.losses, getattr(trained, "head", None))
         measured = self._judged(plan.data.validation).columns()
         times = {"data_s": batches.seconds, "train_s": trained.seconds - batches.seconds}
         times |= {"eval_s": time.perf_counter() - start_s, "step_s": trained.timeline.step_s}
@@ -114,6 +116,12 @@ class _Run:
 
     def result(self) -> Record:
         """Give the model its best weights and test them."""
+        self.trainer.gather()
+        for name, own in self.trainer.model.named_parameters():
+            if not own.isfinite().all():  # the last step's loss may have been a number still
+                raise FloatingPointError(
+                    f"{name} is not finite after the last step: lower the rate"
+                )
         if self.best is not None:
             self.trainer.model.load_state_dict(self.best)
             torch.clear_autocast_cache()  # a context of the caller's holds casts of the last ones

@@ -4,7 +4,6 @@ torch's losses say what their mean is over: samples, elements, targets that are 
 their classes' weights. All of it is known before the first forward, so micro-batches add up.
 """
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -82,14 +81,13 @@ def weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
 
 
 class LossLog:
-    """The losses of a stage, a row a batch; losses of named columns must be finite.
+    """The losses of a stage, a row a batch; they stay where they were made until all are asked for.
 
-    To look at a number that an accelerator computes is to wait for it: there an error comes up when
-    the epoch has ended, and still names its batch, counted from the `first` one.
+    To look at a number that an accelerator computes is to wait for it.
     """
 
-    def __init__(self, *names: str, first: int = 0) -> None:
-        self.names, self.first, self.noted = names, first, list[Tensor]()
+    def __init__(self) -> None:
+        self.noted = list[Tensor]()
 
     def __len__(self) -> int:
         return len(self.noted)
@@ -97,14 +95,6 @@ class LossLog:
     def note(self, row: Tensor) -> None:
         """Take in the losses of the next batch, (columns,)."""
         self.noted.append(row.detach())
-        if row.device.type == "cpu":
-            self._look(len(self) - 1, row)
-
-    def _look(self, batch: int, row: Tensor) -> None:
-        for name, value in zip(self.names, row.tolist(), strict=False):
-            if not math.isfinite(value):  # ten times as fast as torch.isfinite
-                said = f"the {name} is {value} at batch {self.first + batch}"
-                raise FloatingPointError(f"{said}: lower the learning rate, or look at this batch")
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what was noted, for other ranks."""
@@ -117,6 +107,14 @@ class LossLog:
     def rows(self) -> Tensor:
         """Return all of them, float or double (batches, columns)."""
         rows = torch.stack(self.noted).cpu()
-        for batch, row in enumerate(rows if self.noted[0].device.type != "cpu" else ()):
-            self._look(batch, row)
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
+def check_finite(*losses: Tensor | None) -> None:
+    """Refuse to go on from losses (batches, ...) that are not finite, and name the first batch."""
+    for each in losses:
+        if each is not None and not each.isfinite().all():
+            batch, *part = (~each.isfinite()).nonzero()[0].tolist()
+            said = f"the loss is {float(each[batch, *part])} at batch {batch} of the epoch"
+            said += f", layer and part {part}" if len(part) > 1 and each[0].numel() > 1 else ""
+            raise FloatingPointError(f"{said}: lower the learning rate, or look at this batch")

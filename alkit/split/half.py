@@ -9,7 +9,6 @@ Labels travel with the activations, because the server has no samples. A batch t
 all of the schedule's micro-batches leaves the last ones empty.
 """
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -111,9 +110,6 @@ class Half:
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step with what has added up."""
         step = self.step + batch
-        if self.is_last and not math.isfinite(self.losses[batch]):
-            said = f"the loss of device {self.number} in step {step} is not finite"
-            raise FloatingPointError(f"{said}: the training has diverged, lower lr")
         if step == 0:
             check_reached([*[nn.Identity()] * self.first, *self.units.values()])
         for name, before in self.loose.items():

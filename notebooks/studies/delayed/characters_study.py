@@ -122,9 +122,8 @@ def run(
     own |= {"correction": simple[variant]} if variant in simple else {}
     if variant == "pipemare":
         kind, own["correction"] = "pipedream_inplace", PipeMare(warmup=steps // WARMED)
-    settings = {"seed": case.seed, "check_finite": False}
     new = variant == "new noise"
-    fitted = train_epoch(pipeline, windows, kind, replay_noise=not new, **settings, **own)
+    fitted = train_epoch(pipeline, windows, kind, replay_noise=not new, seed=case.seed, **own)
     look = partial(characters.article_losses, pipeline, context=sizes.context)
     opened = case.seed != TUNING_SEED
     return fitted.losses, look(text.validation), look(text.test) if opened else None

@@ -115,14 +115,6 @@ def test_bad_requests(call, words):
         call()
 
 
-@pytest.mark.parametrize("executor", ["single", "threads"])
-def test_a_loss_that_is_not_finite(executor):
-    batches = vectors(4)
-    batches[2] = (batches[2][0] * float("nan"), batches[2][1])
-    with pytest.raises(FloatingPointError, match="at batch 2: lower the learning rate"):
-        trained(mlp(), 2, batches, "ddg", executor)
-
-
 class _Head(nn.Linear):
     def forward(self, given):
         return super().forward(given[0].mean(1))

@@ -10,7 +10,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import alkit
 from alkit.data.given import as_splits
-from alkit.engine.losses import LossLog
+from alkit.engine.losses import check_finite
 from alkit.engine.optimizers import Kernels, step
 from tests.helpers import differences, state_of
 
@@ -92,29 +92,15 @@ def test_float16_without_a_scaler_is_refused(method):
             fitted(method)
 
 
-class _Elsewhere(torch.Tensor):
-    """A tensor that says it is on an accelerator."""
-
-    @property
-    def device(self):
-        return torch.device("meta")
-
-    def detach(self):
-        return self
-
-
-def test_an_accelerator_s_losses_are_looked_at_in_the_end_and_name_their_batch():
-    """Those on the CPU are looked at at once."""
-    seen, here = (LossLog("one", "two", first=10) for _ in range(2))
-    for batch in range(31):
-        row = torch.tensor([1.0, torch.nan if batch == 5 else 2.0])
-        seen.note(row.as_subclass(_Elsewhere))
-    assert len(seen) == 31
-    with pytest.raises(FloatingPointError, match="two is nan at batch 15: lower"):
-        seen.rows()
-    here.note(torch.ones(1))
-    with pytest.raises(FloatingPointError, match="one is inf at batch 11: lower"):
-        here.note(torch.tensor([torch.inf]))
+def test_a_loss_that_is_not_finite_is_named():
+    losses = torch.ones(6, 2, 2)
+    check_finite(losses, None, losses[:, 0, 0])
+    losses[4, 1, 0], losses[5, 0, 0] = torch.nan, torch.inf
+    said = r"the loss is nan at batch 4 of the epoch, layer and part \[1, 0\]: lower"
+    with pytest.raises(FloatingPointError, match=said):
+        check_finite(None, losses)
+    with pytest.raises(FloatingPointError, match="the loss is inf at batch 5 of the epoch: lower"):
+        check_finite(losses[:, :1, :1])
 
 
 @pytest.mark.parametrize(
