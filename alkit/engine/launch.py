@@ -36,12 +36,22 @@ from alkit.engine.caller import CallerState
 
 PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto"]
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
-PATIENCE = "ALKIT_PATIENCE_S"  # the longest that a task of a rank may take, in seconds
 GRACE_S = 1.0  # for the other ranks' reports after the first fault
 SHOWN = 5_000  # letters of a rank's output that an error shows
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 Fault = tuple[float, int, str, str]  # when it was raised, 0 of the dead; rank, reason, details
 _starting = threading.Lock()
+_begun: Any = types.SimpleNamespace(value=0.0)  # of a rank: when its task began, or 0
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Let the caller end this rank, with all threads' tracebacks, if the block takes too long."""
+    before, _begun.value = _begun.value, time.monotonic()
+    try:
+        yield
+    finally:
+        _begun.value = before
 
 
 @contextmanager
@@ -114,7 +124,7 @@ def launch(
     """
     if ranks < 1:
         raise ValueError(f"ranks is {ranks}: it must be at least 1")
-    own = {"PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": LOOPBACK, PATIENCE: str(patience_s)}
+    own = {"PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": LOOPBACK}
     task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
     setup = {"ranks": ranks, "threads": threads, "environment": {**os.environ, **own}, "task": task}
     crew, until_s = list[_Child](), math.inf
@@ -130,6 +140,7 @@ def launch(
                         until_s = min(until_s, time.monotonic() + GRACE_S)
                 for child in crew:
                     child.show()
+                    child.judge(patience_s)
             if faults := [child.fault for child in crew if child.fault]:
                 raise RankFailed(*min(faults)[1:])
             return [cloudpickle.loads(child.result) for child in crew]
@@ -150,9 +161,11 @@ class _Child:
         forks = sys.platform == "linux" and not any(map(os.path.exists, DRIVERS))
         context: Any = multiprocessing.get_context("forkserver" if forks else "spawn")
         context.set_forkserver_preload(PRELOADED)
+        self.begun, self.hung = context.RawValue("d", 0.0), False
         self.pipe, theirs = context.Pipe(duplex=False)
         with theirs, _without_main():
-            self.process = context.Process(target=_rank, args=(rank, folder, setup, theirs))
+            arguments = rank, folder, setup, theirs, self.begun
+            self.process = context.Process(target=_rank, args=arguments)
             self.process.start()
 
     def read(self) -> None:
@@ -170,6 +183,12 @@ class _Child:
         for line in lines:
             print(f"[rank {self.rank}] {line.decode(errors='replace')}", flush=True)
 
+    def judge(self, patience_s: float) -> None:
+        """Abort a rank whose task takes longer than it may: it writes down where it was."""
+        if (begun := self.begun.value) and time.monotonic() - begun > patience_s and not self.hung:
+            self.hung = True
+            os.kill(self.process.pid, signal.SIGABRT)
+
     def stop(self) -> None:
         """Leave no process behind, nor any that the rank has started."""
         with suppress(ProcessLookupError, PermissionError):
@@ -184,16 +203,18 @@ class _Child:
         self.process.join(GRACE_S)  # it may have closed its pipe and live on: it will be stopped
         code = -signal.SIGKILL if self.process.exitcode is None else self.process.exitcode
         text = self.printed.read_text(errors="replace")
-        _, timeout, stacks = text.rpartition("Timeout (")
-        if code == 1 and timeout:  # faulthandler's first word
-            return 0.0, self.rank, "hung: a task took longer than its patience", timeout + stacks
+        if self.hung:
+            stacks = text.rpartition("Fatal Python error: ")[2]  # faulthandler's first words
+            return 0.0, self.rank, "hung: a task took longer than its patience", stacks
         reason = f"died of {signal.Signals(-code).name if code < 0 else f'exit status {code}'}"
         return 0.0, self.rank, reason, text[-SHOWN:]
 
 
-def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection) -> None:
+def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection, begun: Any) -> None:
     """Run the task in a rank, where and as its caller would, and say what became of it."""
+    global _begun
     os.setsid()
+    _begun = begun
     printed = os.open(f"{folder}/{rank}.txt", os.O_WRONLY | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(printed, stream)

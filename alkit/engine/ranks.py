@@ -8,19 +8,14 @@ A rank says that a task has ended to every rank that waits for it, with what it 
 taken there. It asks for all that it will be told of a batch as it opens it.
 """
 
-import faulthandler
-import os
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch.distributed as dist
 
-from alkit.engine.launch import PATIENCE
+from alkit.engine.launch import patience
 from alkit.engine.messages import END, Group, Receiver, Sender, fingerprint
 from alkit.engine.run import Run
 from alkit.engine.stage import Stage
@@ -81,40 +76,6 @@ def run_ranks(
     every = {f"worker {rank}": own for rank, own in enumerate(group.gather(rows))}
     found = (Interval(name, *row) for name, own in every.items() for row in own)
     return Timeline.of(found, every, clock)
-
-
-@contextmanager
-def patience() -> Iterator[None]:
-    """End this process with all threads' tracebacks if the block takes longer than a rank may."""
-    _watched()
-    _begun.append(time.monotonic())
-    try:
-        yield
-    finally:
-        _begun.pop()
-
-
-_begun: list[float] = []  # when the task that is under way began
-
-
-@cache
-def _watched() -> None:
-    """Watch over this process's tasks from now on, if it was told how long one may take."""
-    if seconds := float(os.environ.get(PATIENCE, "0")):
-        threading.Thread(target=_watch, args=[seconds], daemon=True).start()
-
-
-def _watch(seconds: float) -> None:
-    """Set faulthandler's clock anew until it runs out: it needs no lock of the interpreter.
-
-    That takes a third of a millisecond, so it isn't done for every task.
-    """
-    every = min(1.0, seconds / 4)
-    while True:
-        began = next(iter(_begun), time.monotonic() + every)
-        left = began + seconds - time.monotonic()
-        faulthandler.dump_traceback_later(max(left, 1e-3), exit=True)
-        time.sleep(every)
 
 
 class _RankRun(Run):

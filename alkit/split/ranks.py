@@ -23,8 +23,9 @@ from torch import nn
 
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.caller import CallerState
+from alkit.engine.launch import patience
 from alkit.engine.messages import Group
-from alkit.engine.ranks import FAR, patience
+from alkit.engine.ranks import FAR
 from alkit.engine.run import Run
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline

@@ -15,8 +15,7 @@ import torch.distributed as dist
 from jupyter_client.manager import start_new_kernel
 
 from alkit import fit, launch, train_epoch
-from alkit.engine.launch import RankFailed
-from alkit.engine.ranks import patience
+from alkit.engine.launch import RankFailed, patience
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.al.helpers import Spy, al_model, spied, toy
 
