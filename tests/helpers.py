@@ -14,6 +14,7 @@ from alkit import AE, AL, ENC, ALModel, launch, one_hot
 from alkit.delayed import Pipeline, Trained, train_epoch
 from alkit.engine.messages import RanksDiffer
 from alkit.engine.optimizers import adam
+from alkit.engine.run import Run
 
 CLASSES, WIDTH, CODE = 3, 6, 5
 
@@ -69,6 +70,22 @@ def differences(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
 
 def random_cuts(layers: int, workers: int, rng: random.Random) -> list[int]:
     return sorted(rng.sample(range(1, layers), workers - 1))
+
+
+def run_in_any_order(schedule, stages, batches, choose):
+    """Run on one thread; `choose` says of how many lanes that could go on which one does."""
+
+    class Chosen(Run):
+        def pick(self, own, *, urgent=True):
+            if not (ready := sorted(lane for lane in self.ready if lane in own)):
+                return None
+            lane = ready[choose(len(ready))]
+            self.ready.remove(lane)
+            return self.next[lane]
+
+    run = Chosen(schedule, stages)
+    run.here(batches, 1)
+    return run.timeline()
 
 
 class Clock:

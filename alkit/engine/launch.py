@@ -62,16 +62,8 @@ def torchrun_group() -> Iterator[None]:
     GLOO_SOCKET_IFNAME names. A rank that says nothing for half an hour is given up.
 
     Raises:
-        RuntimeError: ranks may be started again, but would be lost; no network device is named for
-            several machines.
+        RuntimeError: no network device is named for several machines.
     """
-    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    if shared and os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0":
-        # ranks that are started again would find the addresses of dead ones (pytorch issue 135712)
-        raise RuntimeError(
-            "with --max-restarts, torchrun needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 before it and"
-            " --standalone or --rdzv-backend=c10d behind it: ranks that are started again are lost"
-        )
     import torch._dynamo  # noqa: F401  # before there is a group (pytorch issue 190489)
 
     if not on_several_machines():

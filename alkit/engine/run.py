@@ -32,21 +32,11 @@ from alkit.schedule.validate import validate
 
 
 def run_single(
-    schedule: Schedule,
-    stages: Sequence[Stage],
-    batches: Iterable[Any],
-    *,
-    threads: int = 1,
-    choose: Callable[[int], int] | None = None,
+    schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
 ) -> Timeline:
-    """Run every lane's tasks on the calling thread, in an order that the schedule allows.
-
-    Args:
-        choose: given the number of lanes that could go on, returns which one does; default the
-            first. A random choice walks through what threads may do.
-    """
+    """Run every lane's tasks on the calling thread; of those that could go on, the first lane's."""
     run = Run(schedule, stages)
-    run.here(batches, threads, choose or (lambda ready: 0))
+    run.here(batches, threads, urgent=False)
     return run.timeline()
 
 
@@ -135,16 +125,14 @@ class Run:
         one = threading.Condition(self.lock)  # who wakes for nothing takes a core
         self.bells = {k: one if schedule.free else threading.Condition(self.lock) for k in self.own}
 
-    def here(
-        self, batches: Iterable[Any], threads: int, choose: Callable[[int], int] | None = None
-    ) -> None:
+    def here(self, batches: Iterable[Any], threads: int, *, urgent: bool = True) -> None:
         """Run the lanes on the calling thread; where all of them wait, see `listen`."""
         self.stream = enumerate(batches)
         with operator_threads(threads), CallerState.here().training():
             while not self.ended(self.own):
                 while self.unfed and not self.closed:
                     self.feed()
-                task = self.pick(self.own, choose)
+                task = self.pick(self.own, urgent=urgent)
                 if task is not None:
                     self.perform(task, 0 if self.schedule.free else self.schedule.lane(task))
                 elif not self.ended(self.own):
@@ -181,12 +169,12 @@ class Run:
             self.caller.notify()
             return None
 
-    def pick(self, own: Collection[int], choose: Callable[[int], int] | None = None) -> Task | None:
-        """Take the most urgent task of these lanes that may start, or the chosen one, if any."""
+    def pick(self, own: Collection[int], *, urgent: bool = True) -> Task | None:
+        """Take the most urgent task of these lanes that may start, or the first one's, if any."""
         ready = sorted(lane for lane in self.ready if lane in own)
         if not ready:
             return None
-        lane = ready[choose(len(ready))] if choose else max(ready, key=self._urgency)
+        lane = max(ready, key=self._urgency) if urgent else ready[0]
         self.ready.remove(lane)
         return self.next[lane]
 

@@ -8,8 +8,8 @@ from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
 from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
-from alkit.engine.run import run_single
 from alkit.models.resnet_cifar import resnet_cifar
+from tests.helpers import run_in_any_order
 
 WIDTH, CLASSES = 6, 3
 
@@ -86,7 +86,7 @@ def stepped_in_any_order(model, method, batches, chooser, micro=1, **options):
     chosen, own = method_named(method), Settings(**options)
     stages = [ModuleStage(model, k, chosen, own, micro) for k in range(len(model))]
     schedule = schedule_for(method, len(model), micro)
-    run_single(schedule, stages, batches, choose=chooser.randrange)
+    run_in_any_order(schedule, stages, batches, chooser.randrange)
     return [stages[-1].losses.rows(), *bits(model)]
 
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 import pytest
 
-import alkit
 from tests import fitted, machines
 
 STORE = """
@@ -85,12 +84,3 @@ def test_a_killed_machine_is_not_needed(method, rank, tmp_path):
     assert sorted(code for code, _ in ended) == [-signal.SIGKILL, 0, 0], ended
     said = fitted.digests("".join(text for _, text in ended))
     assert said == {method: dict.fromkeys("01", whole(method, 3))}
-
-
-def test_what_torchrun_would_not_restart_is_said_before_the_first_step(monkeypatch):
-    started = {"RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-    for name, value in (started | {"TORCHELASTIC_MAX_RESTARTS": "3"}).items():
-        monkeypatch.setenv(name, value)
-    group = alkit.torchrun_group()
-    with pytest.raises(RuntimeError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"):
-        group.__enter__()

@@ -15,7 +15,14 @@ from alkit.al.train import schedule_for
 from alkit.engine import run as executor
 from alkit.engine.run import Run, run_single, run_threads
 from alkit.schedule import task as schedules
-from tests.helpers import dense_model, differences, made_batches, random_cuts, state_of
+from tests.helpers import (
+    dense_model,
+    differences,
+    made_batches,
+    random_cuts,
+    run_in_any_order,
+    state_of,
+)
 
 MODES = ("al_m", "al_fm", "al_pipeline")
 
@@ -50,7 +57,7 @@ def _differs(seed, threads, schedule=_random_schedule, most_layers=6):
     if threads:
         own |= {"run": run_threads, "delayed": lambda stage: _Delayed(stage, rng, 0.002)}
     else:
-        own |= {"run": partial(run_single, choose=rng.randrange)}
+        own |= {"run": partial(run_in_any_order, choose=rng.randrange)}
     return differences(_trained(layers, batches, seed), _trained(layers, batches, seed, **own))
 
 
