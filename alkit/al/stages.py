@@ -21,7 +21,7 @@ from alkit.al.model import ALModel
 from alkit.base import tree
 from alkit.data.given import as_pair
 from alkit.engine.compiled import Compile, Step
-from alkit.engine.device import beside, device_of, place
+from alkit.engine.device import beside, place
 from alkit.engine.losses import LossLog
 from alkit.engine.optimizers import Kernels, backward, check_reached, step
 from alkit.engine.random import noise_of
@@ -79,7 +79,6 @@ class PartStage:
 
     def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
         self.epoch, self.part, self.index = epoch, part, index
-        self.device = device_of(part)
         self.loss = torch.zeros(())  # of a head, or a whole model
         if isinstance(part, BPModel):
             beside(part.loss_fn, part)

@@ -22,7 +22,7 @@ from alkit.delayed.methods import Method
 from alkit.delayed.modules import Pipeline
 from alkit.delayed.settings import Settings
 from alkit.delayed.weights import Versions, give, with_weights
-from alkit.engine.device import beside, device_of, place
+from alkit.engine.device import beside, place
 from alkit.engine.losses import LossLog, shares
 from alkit.engine.optimizers import check_reached
 from alkit.engine.random import noise_of
@@ -97,7 +97,6 @@ class ModuleStage:
         self.pipeline, self.index, self.method, self.settings = pipeline, index, method, settings
         self.micro, self.seed = micro, seed
         self.module, self.optimizer = pipeline[index], pipeline.optimizers[index]
-        self.device = device_of(self.module)
         self.stages = len(pipeline)
         self.is_last = index == self.stages - 1
         # the last module's backward follows its forward at once: there is nothing to run again

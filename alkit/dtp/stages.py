@@ -13,7 +13,7 @@ from torch import Tensor
 from alkit.dtp.learning import BlockFeedback
 from alkit.dtp.networks import Net
 from alkit.dtp.targets import local_gradients, next_target, output_target
-from alkit.engine.device import beside, device_of, place
+from alkit.engine.device import beside, place
 from alkit.engine.losses import LossLog
 from alkit.engine.optimizers import Factory, made
 from alkit.engine.random import noise_of
@@ -27,7 +27,6 @@ class TargetStage:
     ) -> None:
         self.net, self.n, self.feedback = net, n, feedback
         self.block, self.is_last = net.blocks[n], n == len(net) - 1
-        self.device = device_of(self.block)
         beside(net.loss, self.block)
         own = {id(each) for each in self.block.forward_parameters()}
         named = [pair for pair in net.named_parameters() if id(pair[1]) in own]

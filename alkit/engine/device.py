@@ -48,12 +48,6 @@ def devices_named(device: Names, *, every: bool = False) -> list[torch.device]:
     return [*map(torch.device, found)]
 
 
-def own_device(device: Names) -> torch.device:
-    """Return this rank's device: those that are named go round the ranks of a machine."""
-    named = devices_named(device, every=True)
-    return named[int(os.environ.get("LOCAL_RANK", "0")) % len(named)]
-
-
 def set_device(model: Model, devices: Sequence[str | torch.device]) -> Model:
     """Put every layer of `model` on a device; inputs follow by themselves, and optimisers' states.
 

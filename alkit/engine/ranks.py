@@ -61,12 +61,11 @@ def run_ranks(
             " ranks: give as many"
         )
     dist.barrier()  # before any stream is open: a barrier is not to meet a neighbour's message
-    start_s, rows, clock = time.perf_counter(), list[Any](), "host"
+    start_s, rows = time.perf_counter(), list[Any]()
     if group.rank < used:
         run = _RankRun(schedule, stages)
         run.here(batches, threads)
         run.close()
-        clock = run.clock
         rows = [(*i[1:5], i.start_s - start_s, i.end_s - start_s) for i in run.intervals]
     for stage, owner in zip(stages, owners(schedule), strict=True) if pipelines == 1 else ():
         for part in stage.parts:
@@ -75,7 +74,7 @@ def run_ranks(
                 part.load_state_dict(state)
     every = {f"worker {rank}": own for rank, own in enumerate(group.gather(rows))}
     found = (Interval(name, *row) for name, own in every.items() for row in own)
-    return Timeline.of(found, every, clock)
+    return Timeline.of(found, every)
 
 
 class _RankRun(Run):

@@ -100,10 +100,6 @@ class Run:
         self.schedule, self.stages = schedule, stages
         self.own = range(schedule.lanes) if own is None else own
         places = [p for p in schedule.places if schedule.lane(Task(*p[:2], 0, p[2])) in self.own]
-        here = {stage for _, stage, _ in places}
-        devices = (getattr(stages[at], "device", None) for at in here)
-        far = any(isinstance(each, torch.device) and each.type != "cpu" for each in devices)
-        self.clock = "launch" if far else "host"
         self.intervals: list[Interval] = []
         self.stream: Iterator[tuple[int, Any]] = iter(())
         self.fed, self.closed = 0, False
@@ -235,7 +231,7 @@ class Run:
     def timeline(self) -> Timeline:
         """Return when every task ran."""
         names = (f"worker {worker}" for worker in range(self.schedule.workers))
-        return Timeline.of(self.intervals, names, self.clock)
+        return Timeline.of(self.intervals, names)
 
     def missing(self, task: Task) -> Task | None:
         """Return the first task that `task` still waits for."""

@@ -8,16 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from alkit.base import tree
-from alkit.engine.device import device_of, place
+from alkit.engine.device import place
 
 Gradients = list[Tensor | None]
 
 
 class Stage(Protocol):
-    """The mathematics of one stage; the engine sees to order, hand-over and threads.
-
-    One on an accelerator has an attribute `device`: its times are then of launching operators.
-    """
+    """The mathematics of one stage; the engine sees to order, hand-over and threads."""
 
     @property
     def parts(self) -> Sequence[Any]:
@@ -110,7 +107,7 @@ class BlockStage:
         loss: Callable[[Any, Tensor], Tensor] | None = None,
     ) -> None:
         self.block, self.optimizer, self.loss = block, optimizer, loss
-        self.device, self.inputs = device_of(block), Inputs()
+        self.inputs = Inputs()
         self.kept: dict[tuple[int, int], Graph] = {}
         self.parts = [block] if optimizer is None else [block, optimizer]
 

@@ -5,6 +5,7 @@
 A trainer knows one method and nothing of data sets, files or progress bars.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -19,7 +20,7 @@ from alkit.base.arguments import Brief, check_whole, given
 from alkit.data.given import Source
 from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
-from alkit.engine.device import Names, devices_named, own_device, spread
+from alkit.engine.device import Names, devices_named, spread
 from alkit.engine.evaluate import Judged, Metrics, judge
 from alkit.engine.launch import launch
 from alkit.engine.messages import Group
@@ -85,7 +86,10 @@ class Plan:
     @property
     def own_device(self) -> Names | None:
         """Where this process trains: a rank has one device of those that were given."""
-        return own_device(self.device) if self.on_ranks and self.device is not None else self.device
+        if self.device is None or not self.on_ranks:
+            return self.device
+        named = devices_named(self.device, every=True)  # they go round the ranks of a machine
+        return named[int(os.environ.get("LOCAL_RANK", "0")) % len(named)]
 
     @property
     def one_lr(self) -> float | None:

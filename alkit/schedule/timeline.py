@@ -32,7 +32,7 @@ class Timeline(Brief):
 
     intervals: tuple[Interval, ...]  # by resource, then by start
     resources: tuple[str, ...]  # all of them, also one that had nothing to do
-    clock: str = "host"  # or "launch", or "virtual"
+    clock: str = "host"  # or "virtual"
 
     @staticmethod
     def of(

@@ -160,8 +160,7 @@ class RankPairs(Pairs):
         half.load(self.state)
         half.begin(steps.start)
         run = _Side(self.schedule(), pair, channel)
-        # a link before a half, because it takes no time
-        run.here(self.batches(at, steps), self.settings.threads, lambda ready: ready - 1)
+        run.here(self.batches(at, steps), self.settings.threads)
         run.close()
         names, seen = {f"worker {lane}": name for lane, name in enumerate(LANES)}, channel.arrived()
         for i in run.intervals:
@@ -195,6 +194,9 @@ class _Side(Run):
         self.channel = channel
         own = range(2 * side, min(2 * side + 2, schedule.lanes))  # a stage's half, and its link
         super().__init__(schedule, stages, own, self.due)
+
+    def _urgency(self, lane: int) -> tuple[bool, float]:
+        return True, lane  # a link before a half, because it takes no time
 
     def feed(self) -> None:
         """Take the next batch, and ask for all that the other side will say of it."""

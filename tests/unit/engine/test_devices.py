@@ -1,11 +1,15 @@
 """A device a layer; a device a rank, on machines that are made up here."""
 
+from functools import partial
+
 import pytest
 import torch
 
 from alkit import set_device, train_epoch
+from alkit.data.given import Loader
+from alkit.data.parts import DataSet
 from alkit.engine import device
-from alkit.engine.device import own_device
+from alkit.engine.trainer import Plan
 from tests.helpers import dense_model, differences, made_batches, state_of
 from tests.unit.al.helpers import bp_model
 
@@ -30,14 +34,15 @@ def on(monkeypatch, *devices):
 )
 def test_ranks_take_devices_in_turn(given, found, monkeypatch):
     on(monkeypatch, *GPUS)
+    plan = partial(Plan, DataSet("data", Loader([])), ranks=4)
     for rank, expected in enumerate(found):
         monkeypatch.setenv("LOCAL_RANK", str(rank))
-        assert own_device(given) == torch.device(expected)
+        assert plan(device=given).own_device == torch.device(expected)
 
     on(monkeypatch, "cpu")
-    assert own_device("auto") == torch.device("cpu")
+    assert plan(device="auto").own_device == torch.device("cpu")
     with pytest.raises(ValueError, match="unknown device 'cuda': this machine has cpu"):
-        own_device("cuda")
+        _ = plan(device="cuda").own_device
 
 
 def test_one_device_a_layer_and_the_same_bits():
