@@ -55,7 +55,7 @@ class Cache:
             return
         self.before, self.now = self.now, _Store(path, first, like, samples)
         self.world.gather(True)  # all have it
-        if self.world.is_first:
+        if self.world.rank == 0:
             Path(path).unlink()
 
     def features(self, rows: Tensor) -> Any:

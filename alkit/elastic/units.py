@@ -117,7 +117,7 @@ class Units:
         moments = {}
         for number, holders in self._holders():
             own = self.world.broadcast(self._moments(number), holders[0])
-            if self.world.is_first:
+            if self.world.rank == 0:
                 moments[str(number)] = own
         groups = self.optimizer.param_groups
         own = [{name: each for name, each in group.items() if name != "params"} for group in groups]

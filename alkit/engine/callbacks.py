@@ -1,7 +1,7 @@
 """What `alkit.fit` may call after each epoch: `callback(row, model)`.
 
-A dict that it returns becomes columns of the history, and True ends the run. One that remembers
-something has `state_dict` and `load_state_dict`, so a run that goes on from a file goes on with it.
+A dict that it returns becomes columns of the history, True ends the run. What it remembers goes
+into checkpoints if it has `state_dict` and `load_state_dict`.
 """
 
 import math
@@ -12,10 +12,10 @@ from alkit.base.arguments import check_whole
 
 
 class Best:
-    """Let another column of the history choose the epoch that is kept: "val_loss", or a metric.
+    """Let another column choose the epoch that is kept, such as "val_loss" or a metric's name.
 
-    `largest` says whether its largest value is the best; default unless it is a loss. Without a
-    column it is the validation accuracy, or where there is none its loss.
+    Its largest value is the best, unless it is a loss or `largest` says so. By default it is the
+    validation accuracy, or where there is none its loss.
     """
 
     def __init__(self, column: str = "", *, largest: bool | None = None) -> None:

@@ -131,12 +131,6 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     return ""
 
 
-def refuse(path: str | Path, different: str) -> None:
-    """Raise a ValueError if something is different in a checkpoint."""
-    if different:
-        raise ValueError(f"{path} is of another run: {different}; give another path, or delete it")
-
-
 def first_rows(source: Source) -> tuple[Any, Any] | None:
     """Return the first rows of a part; None where they differ when they are read twice."""
     rows, again = (first_samples(source, ROWS) for _ in range(2))

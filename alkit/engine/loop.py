@@ -45,10 +45,10 @@ def train_epochs(
         identity: what else, beside plan, rates and data, may not differ when a run is resumed.
     """
     group, path = group or Group(alone=True), plan.checkpoint
-    held = files.locked(path) if group.is_first and path is not None else nullcontext()
+    held = files.locked(path) if group.rank == 0 and path is not None else nullcontext()
     with held, closing(Rates(trainer, plan.scheduler)) as rates:
         run = _Run(trainer, plan, rates, dict(identity or {}), group)
-        shown = plan.progress and group.is_first
+        shown = plan.progress and group.rank == 0
         if shown and run.ended and run.rows:
             tqdm.write(f"{path} holds the whole run, of {len(run.rows)} epochs: its result")
         bars = partial(tqdm, total=plan.epochs, initial=len(run.rows), disable=not shown)
@@ -129,8 +129,8 @@ class _Run:
         return Record(
             model=self.trainer.model,
             history=pd.DataFrame(self.rows),
-            losses=None if last is None else last.losses,
-            timeline=None if last is None else last.timeline,
+            losses=getattr(last, "losses", None),
+            timeline=getattr(last, "timeline", None),
             test_correct=tested.correct,
             test_scores=tested.scores,
             metrics=tested.values,
@@ -194,7 +194,7 @@ class _Run:
         found |= {"first_loss": checkpoints.loss_on(self.first_rows, self.trainer)}
         found |= {"generators": [each.get_state() for each in generators_of(self.plan.data.train)]}
         found |= {"callbacks": [each.state_dict() for each in self.remembering]}
-        if self.group.is_first:
+        if self.group.rank == 0:
             checkpoints.save(self.path, state | found)
 
     def _resume(self, source: int) -> None:
@@ -205,13 +205,15 @@ class _Run:
         same = self.settings | ({"epochs": before} if longer else {})
         here = checkpoints.marks(trainer.state(), same, text)
         there = checkpoints.marks(saved, saved["settings"], saved.get("network", text))
-        checkpoints.refuse(self.path, checkpoints.difference(there, here))
         kept = _copied(trainer.model)
-        trainer.model.load_state_dict(saved["model"])
-        first_loss = checkpoints.loss_on(self.first_rows, trainer)
-        if different := checkpoints.other_loss(saved.get("first_loss"), first_loss):
+        if not (different := checkpoints.difference(there, here)):
+            trainer.model.load_state_dict(saved["model"])
+            first_loss = checkpoints.loss_on(self.first_rows, trainer)
+            different = checkpoints.other_loss(saved.get("first_loss"), first_loss)
+        if different:
             trainer.model.load_state_dict(kept)
-            checkpoints.refuse(self.path, different)
+            said = f"{self.path} is of another run: {different}"
+            raise ValueError(f"{said}; give another path, or delete it")
         trainer.load(saved)
         drawn = generators_of(self.plan.data.train)
         for each, state in zip(drawn, saved["generators"], strict=False):

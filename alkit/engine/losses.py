@@ -81,10 +81,7 @@ def weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
 
 
 class LossLog:
-    """The losses of a stage, a row a batch; they stay where they were made until all are asked for.
-
-    To look at a number that an accelerator computes is to wait for it.
-    """
+    """The losses of a stage, a row a batch, where they were made: who looks at one waits for it."""
 
     def __init__(self) -> None:
         self.noted = list[Tensor]()

@@ -126,11 +126,6 @@ class Group:
         self.rank = dist.get_rank() if joined else 0
         self.ranks = dist.get_world_size() if joined else 1
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this is rank 0, which writes files and shows progress."""
-        return self.rank == 0
-
     def broadcast(self, payload: Any, source: int = 0) -> Any:
         """Return on every rank what rank `source` gives; the others' payload is not looked at."""
         if self.ranks == 1:
@@ -149,7 +144,7 @@ class Group:
 
     def from_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return on every rank what a function gives on the first one, which alone calls it."""
-        return self.broadcast(function(*arguments) if self.is_first else None)
+        return self.broadcast(function(*arguments) if self.rank == 0 else None)
 
     def gather(self, payload: Any) -> list[Any]:
         """Return what every rank gives, by rank."""

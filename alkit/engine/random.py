@@ -28,6 +28,7 @@ import torch.utils.checkpoint as torchs
 from torch import Generator, Tensor, nn
 from torch.nn.modules import module as hooks
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from alkit.base import tree
 from alkit.base.seeds import generator_for
@@ -193,10 +194,8 @@ def _may_draw(part: nn.Module) -> bool:
 
 
 def _drops(name: str, value: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return any(_drops(name, each) for each in value)
+    if isinstance(value, dict | list | tuple):
+        return any(_drops(name, each) for each in tree_leaves(value))
     if isinstance(value, int | float):
         return value > 0 and (name == "p" or "drop" in name)
     if not callable(value):

@@ -55,7 +55,7 @@ def agreed(
     text = torch.frombuffer(bytearray(json.dumps(settings.plain()).encode()), dtype=torch.uint8)
     parts = {"settings": text, "labels": [each.y for each in streams]}
     group.check_equal(parts, when="before the first step ", advice="give all the same file or call")
-    channels = [Channel(peer) for peer in (range(1, group.ranks) if group.is_first else [0])]
+    channels = [Channel(peer) for peer in (range(1, group.ranks) if group.rank == 0 else [0])]
     if not settings.profile:
         return settings, channels
     [part] = streams[max(0, group.rank - 1)].step(0, 1)

@@ -66,7 +66,7 @@ class Trainer(trainer.Trainer):
         for _ in self.pairs.ticks:
             continue  # of steps that other ranks train
         self.model.load_state_dict(self.pairs.state)
-        if events and self.group.is_first:
+        if events and self.group.rank == 0:
             results.add(events, made.timeline, first=not self.rounds)
         self.rounds.append(made._replace(timeline=Timeline((), ())))
         losses = [loss for each in made.losses.values() for loss in each]
