@@ -20,7 +20,7 @@ from alkit.base import tree
 from alkit.engine.caller import as_ever
 from alkit.engine.modes import layout_kept
 from alkit.engine.optimizers import adam
-from alkit.models.blocks import dry_run, joined
+from alkit.models.blocks import dry_run, learning
 
 LEAST = 64  # channels of a "conv" bridge: a narrower one holds back what its block learns
 Optimizer = Callable[..., torch.optim.Optimizer]
@@ -65,8 +65,7 @@ def to_al(
     _check_classes(num_classes, chosen)
     if code_dim is not None:
         chosen = replace(chosen, code_dim=code_dim)
-    groups = [nn.Sequential(*each) if each[1:] else each[0] for each in joined(blocks)]
-    pairs = dry_run(groups, sample)
+    pairs = dry_run(learning(blocks), sample)
     top = [pairs.pop()[0]] if are_scores(pairs[-1][1], num_classes) else []
     _check_parts(len(pairs), top, loss)
     if chosen.channels_last:

@@ -4,13 +4,15 @@ record = alkit.fit(network, data, method="elastic", ranks=2, freeze="schedule")
 record.losses, record.history, record.timeline, record.details.layouts
 
 freeze, layout      which layers freeze; where to cut, how many stages and replicas
-network, units      units of a network; which rank holds which, and how they move
+network, encoder    units of a network; those of BERT and of the vision transformer
+units               which rank holds which, and how they move
 cache               stored outputs of frozen layers
 stage, pipeline     units as a stage; the layout that runs, an epoch of it
 trainer             before each epoch: decide, change, train
 """
 
-from alkit.elastic.network import Network, bert_classifier, vit_classifier
+from alkit.elastic.encoder import bert_classifier, vit_classifier
+from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
 from alkit.elastic.trainer import Details
 

@@ -20,8 +20,7 @@ from alkit.engine.device import place
 from alkit.engine.modes import evaluating
 from alkit.engine.optimizers import check_untied
 from alkit.engine.random import noise_of
-from alkit.models.blocks import joined
-from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
+from alkit.models.blocks import learning
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -76,8 +75,7 @@ class Network(nn.Module):
         The first block is the embedding and the last one the tail; those between freeze one by one.
         A block without parameters joins the one before.
         """
-        groups = joined(blocks)
-        units = [each[0] if len(each) == 1 else nn.Sequential(*each) for each in groups]
+        units = learning(blocks)
         return cls(units, max(0, len(units) - 2), loss, seed=seed, units_a_layer=1)
 
     def first(self, frozen: int | None = None) -> int:
@@ -156,15 +154,3 @@ class Network(nn.Module):
     def prefix(self, x: Any, low: int = 0) -> Any:
         """Return the output of frozen units: of all of them, or from unit `low` on."""
         return self.run(place(x, self), low, self.first())
-
-
-def vit_classifier(sizes: ViTSizes | None = None, *, seed: int = 0) -> Network:
-    """Return a vision transformer with cross-entropy; x is (B, C, H, W), y int64 (B,)."""
-    sizes = sizes or ViTSizes()
-    return Network(vit(sizes, seed=seed), sizes.layers, nn.functional.cross_entropy, seed=seed)
-
-
-def bert_classifier(sizes: BertSizes, classes: int = 2, *, seed: int = 0) -> Network:
-    """Return BERT for classes; x is (tokens_BT, segments_BT, mask_BT), y int64 (B,)."""
-    units = bert_for_classes(sizes, classes, seed=seed)
-    return Network(units, sizes.layers, nn.functional.cross_entropy, seed=seed)

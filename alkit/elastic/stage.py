@@ -129,8 +129,7 @@ class UnitStage:
         if replica.first_step + batch == 0:
             check_reached(replica.network.units[n] for n in self.updates)
         trained = [(n, p.grad) for n, p in self.parameters if p.grad is not None]
-        total = self._squares(trained)
-        norm = world.add_up(total) ** 0.5
+        norm = world.add_up(self._squares(trained)) ** 0.5
         clip = replica.settings.clip
         if trained and clip is not None and norm > clip:
             torch._foreach_mul_([own for _, own in trained], clip / (norm + 1e-6))

@@ -28,7 +28,7 @@ class World(Group):
     """This rank among all, and its place in the layout: its row and column change with that."""
 
     replica, stage = 0, 0
-    row: Any = None  # torch's group of the stages of this replica, if there are several
+    row: Any = None  # group of the stages of this replica, if there are several
     column: Any = None  # of the replicas of this stage
     made: Sequence[Any] = ()
 

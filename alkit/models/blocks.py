@@ -1,7 +1,7 @@
 """A network as a list of blocks: what every method takes."""
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import nan
 from typing import Any, TypeGuard
 
@@ -13,7 +13,7 @@ from alkit.base.arguments import given
 from alkit.engine.modes import evaluating, hooked, trained
 from alkit.engine.random import random_from
 from alkit.models.foreign import CUTS
-from alkit.models.traced import HOOKED, Block, NotTraced, trace
+from alkit.models.traced import NotTraced, trace
 
 LISTS = (nn.Sequential.forward, nn.Module.forward)  # the latter: nobody wrote one
 INSTEAD = 'Give a list of its blocks, each taking what the one before returns, or method="bp"'
@@ -38,20 +38,37 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     found = [*blocks] if _listed(blocks) else _cut(blocks)
     if not found:
         raise ValueError("there are no blocks: give at least one")
-    for index, block in enumerate(found):
-        if not isinstance(block, nn.Module):
-            raise TypeError(f"block {index} must be a module, got {given(block)}")
     return found
+
+
+def grouped(
+    blocks: nn.Module | Iterable[nn.Module], begins: Callable[[list[nn.Module], nn.Module], bool]
+) -> list[nn.Module]:
+    """Return a network's blocks, each joined to the group before it unless it `begins` one."""
+    groups: list[list[nn.Module]] = []
+    for block in as_blocks(blocks):
+        if groups and not begins(groups[-1], block):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return [own[0] if len(own) == 1 else nn.Sequential(*own) for own in groups]
 
 
 def sending_one(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     """Return a network's blocks, joined where one hands on several values: a link sends one."""
-    found: list[nn.Module] = []
-    several = False
-    for block in as_blocks(blocks):
-        found.append(nn.Sequential(found.pop(), block) if several else block)
-        several = isinstance(block, Block) and block.several
-    return found
+    return grouped(blocks, lambda group, _: not getattr(group[-1], "several", False))
+
+
+def learning(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
+    """Return a network's blocks; one without parameters joins the block before it.
+
+    Those at the beginning join the first that has some.
+    """
+    return grouped(blocks, lambda group, own: _has(own) and any(map(_has, group)))
+
+
+def _has(block: nn.Module) -> bool:
+    return next(block.parameters(), None) is not None
 
 
 def ours(model: Any) -> bool:
@@ -76,8 +93,8 @@ def _cut(network: Any) -> list[nn.Module]:
     try:
         found = (known or trace)(network)
         around = set(network.modules()).difference(*(block.modules() for block in found))
-        if known and any(map(hooked, around)):
-            raise NotTraced(HOOKED)
+        if any(map(hooked, around)):
+            raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
     except NotTraced as error:
         raise TypeError(f"blocks is a whole {kind.__name__}, and {error}. {INSTEAD}") from error
     vars(found[0])["cut"] = network, found  # until a sample shows that they are the same
@@ -173,18 +190,3 @@ def ends_in_scores(blocks: Iterable[nn.Module]) -> bool:
     leaves = [leaf for block in blocks for leaf in block.modules() if not [*leaf.children()]]
     computing = [leaf for leaf in leaves if not isinstance(leaf, PASSING)]
     return bool(computing) and isinstance(computing[-1], nn.Linear)
-
-
-def joined(blocks: nn.Module | Iterable[nn.Module]) -> list[list[nn.Module]]:
-    """Return groups of neighbouring blocks: one without parameters joins the block before it.
-
-    Those at the beginning join the first that has some.
-    """
-    groups: list[list[nn.Module]] = []
-    for block in as_blocks(blocks):
-        learns = [*block.parameters()]
-        if groups and not (learns and any([*own.parameters()] for own in groups[-1])):
-            groups[-1].append(block)
-        else:
-            groups.append([block])
-    return groups

@@ -27,9 +27,6 @@ LEAST = 0.01  # share of all parameters that a block has at least
 MOST = 0.75  # a block with a larger share is cut again, where more values are live
 
 
-HOOKED = "it has hooks of its own, which no block would call: hook its parts"
-
-
 class NotTraced(Exception):
     """The graph of a module can't be followed, has no place to cut, or computes something else."""
 
@@ -40,14 +37,14 @@ class Block(nn.Module):
     Attributes:
         part: the graph in training mode.
         first: it takes what the network's forward takes.
-        several: it hands on values that weights have made, the newest first, then others.
+        several: it gives a tuple: values that weights have made, the newest first, then others.
     """
 
-    def __init__(self, part: fx.GraphModule, other: fx.GraphModule, *, first: bool, last: bool):
+    def __init__(self, part: fx.GraphModule, other: fx.GraphModule, *, first: bool) -> None:
         super().__init__()
         self.part, self.first = part, first
         self.takes = len(part.graph.find_nodes(op="placeholder"))
-        self.several = not last and isinstance(part.graph.output_node().args[0], tuple)
+        self.several = isinstance(part.graph.output_node().args[0], tuple)
         self.other = [other]  # in evaluation mode, of the same modules: not registered twice
 
     def forward(self, x: Any) -> Any:
@@ -77,8 +74,6 @@ class _Tracer(fx.Tracer):
 
 def trace(module: nn.Module) -> list[nn.Module]:
     """Return a module as blocks."""
-    if hooked(module):
-        raise NotTraced(HOOKED)
     chance = _chance()
     try:
         twin = copy.deepcopy(module, {id(t): t for t in _held(module) if isinstance(t, Tensor)})
@@ -101,9 +96,8 @@ def trace(module: nn.Module) -> list[nn.Module]:
             f"there is no place to cut it: no two modules one after another hold {LEAST:.0%} of its"
             " weights each, or weights are used early and late"
         )
-    pairs = [*zip(*(each.parts(module, cuts) for each in (flow, _Flow(twin, other))), strict=True)]
-    last = len(cuts)
-    return [Block(*pair, first=not at, last=at == last) for at, pair in enumerate(pairs)]
+    pairs = zip(*(each.parts(module, cuts) for each in (flow, _Flow(twin, other))), strict=True)
+    return [Block(*pair, first=not at) for at, pair in enumerate(pairs)]
 
 
 def _held(module: nn.Module) -> list[Any]:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
+from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
 from studies.al import families
 from tests.helpers import dense_model, made_batches
 from tests.sim.device import operators, start
@@ -86,13 +86,13 @@ def bert():
     sizes = BertSizes(layers=2, width=8, heads=2, mlp=8, vocabulary=30, tokens=7)
     tokens = torch.randint(2, 30, (8, 7), generator=torch.Generator().manual_seed(0))
     batches = (tokens, tokens % 2, tokens > 0), torch.arange(8) % 3
-    return bert_for_classes(sizes, 3), [batches] * 3
+    return list(bert_classifier(sizes, 3)), [batches] * 3
 
 
 def pictures():
     sizes = ViTSizes(layers=2, width=8, heads=2, mlp=8, patch=4, image=8, classes=3)
     x = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-    return vit(sizes), [(x, torch.arange(8) % 3)] * 3
+    return list(vit_classifier(sizes)), [(x, torch.arange(8) % 3)] * 3
 
 
 @pytest.mark.parametrize("method", ["bp", "pipedream", "1f1b"])

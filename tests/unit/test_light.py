@@ -26,7 +26,7 @@ HIDDEN = set(json.loads(sys.argv[1]))
 sys.meta_path[:] = [Light if finder is PathFinder else finder for finder in sys.meta_path]
 
 import alkit, torch
-from alkit.models.encoder import ViTSizes
+from alkit.elastic.encoder import ViTSizes, vit_classifier
 from alkit.command import main
 
 main(["list"])

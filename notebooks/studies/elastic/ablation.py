@@ -10,12 +10,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import alkit
-from alkit.elastic.network import Network, bert_classifier, vit_classifier
+from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
+from alkit.elastic.network import Network
 from alkit.engine.trainer import Record
 from alkit.lab import results
 from alkit.lab.compare import gap, mean_and_seeds
 from alkit.lab.viz import colour, label
-from alkit.models.encoder import BertSizes, ViTSizes
 from studies.common.published import published
 from studies.elastic.rivals import RIVALS, rival
 from studies.elastic.tasks import Task

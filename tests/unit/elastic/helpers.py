@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 import alkit
 from alkit.data.parts import Pairs
 from alkit.elastic import Network, Settings, bert_classifier, trainer, vit_classifier
+from alkit.elastic.encoder import BertSizes, ViTSizes
 from alkit.elastic.freeze import Observation, cap
 from alkit.elastic.layout import Layout, Planner
 from alkit.elastic.pipeline import Trained
@@ -22,7 +23,6 @@ from alkit.elastic.stage import Replica
 from alkit.elastic.trainer import order
 from alkit.elastic.units import is_dropped, tensors_of
 from alkit.engine.trainer import Record
-from alkit.models.encoder import BertSizes, ViTSizes
 from tests.helpers import on_ranks
 
 LAYERS = 4

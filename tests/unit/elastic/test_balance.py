@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
 from alkit.elastic.freeze import cap
 from alkit.elastic.layout import Planner, compress, loads, minmax, table_micro
-from alkit.elastic.network import Network, bert_classifier, vit_classifier
+from alkit.elastic.network import Network
 from alkit.elastic.settings import Settings
-from alkit.models.encoder import BertSizes, ViTSizes
 from studies.elastic.greedy import filled, greedy
 
 ATTENTION, MLP, NORM = 2.363904, 4.723968, 0.001536

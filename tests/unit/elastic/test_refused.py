@@ -7,7 +7,6 @@ from alkit.elastic import Network
 from alkit.elastic.freeze import policy
 from alkit.elastic.layout import Planner
 from alkit.elastic.settings import Settings
-from alkit.models.encoder import ViTSizes, vit
 from studies.elastic import ablation as study
 from studies.elastic.rivals import rival
 from studies.elastic.tasks import load_task
@@ -67,7 +66,6 @@ REFUSED = [
         "give 1f1b, freeze, .*ddp, .*torch_1f1b",
     ),
     (lambda: load_task("letters"), "give digits, cifar10"),
-    (lambda: vit(ViTSizes(1, 8, 4, 8, 8, 30)), "image 30 is not a multiple of 8"),
 ]
 
 

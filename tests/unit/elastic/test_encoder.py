@@ -5,14 +5,14 @@ import torch
 from torchvision.models import VisionTransformer
 from transformers import BertConfig, BertForSequenceClassification
 
-from alkit.models.encoder import BertSizes, ViTSizes, bert_for_classes, vit
+from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
 
 TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
 
 
 def test_parameters_as_published():
     with torch.device("meta"):
-        units = bert_for_classes(BertSizes(), 2)
+        units = list(bert_classifier(BertSizes(), 2))
     embedding, *halves, pooler, scores = (sum(p.numel() for p in u.parameters()) for u in units)
     assert (embedding, pooler, scores) == (23_837_184, 590_592, 1_538)
     assert halves == [2_363_904, 4_723_968] * 3
@@ -20,7 +20,7 @@ def test_parameters_as_published():
 
 def test_initial_weights():
     for std in (0.02, 0.2):
-        units = bert_for_classes(TINY._replace(std=std), 5)
+        units = list(bert_classifier(TINY._replace(std=std), 5))
         words, scores = units[0].words.weight, units[-1].weight
         assert words.std().item() == pytest.approx(std, rel=0.1)
         assert scores.shape == (5, 16)
@@ -28,7 +28,7 @@ def test_initial_weights():
 
 
 def test_every_parameter_gets_a_gradient():
-    words, units = torch.randint(0, 50, (2, 12)), bert_for_classes(TINY, 2)
+    words, units = torch.randint(0, 50, (2, 12)), list(bert_classifier(TINY, 2))
     scores = through(units, (words, words % 2, torch.ones(2, 12, dtype=torch.bool)))
     scores.square().sum().backward()
     assert all(p.grad is not None for unit in units for p in unit.parameters())
@@ -68,7 +68,7 @@ def norms_behind(weights):
 def test_bert_scores_as_hugging_face_s_does():
     sizes = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4}
     config = BertConfig(vocab_size=50, intermediate_size=32, max_position_embeddings=12, **sizes)
-    theirs, units = BertForSequenceClassification(config).eval(), bert_for_classes(TINY, 2)
+    theirs, units = BertForSequenceClassification(config).eval(), list(bert_classifier(TINY, 2))
     filled(units, with_one_map([*theirs.parameters()]))
     tokens, mask = torch.randint(0, 50, (3, 9)), torch.arange(9) < torch.tensor([[9], [4], [6]])
     expected = theirs(tokens, mask.long(), token_type_ids=tokens % 2).logits
@@ -78,6 +78,6 @@ def test_bert_scores_as_hugging_face_s_does():
 def test_vit_scores_as_torchvision_s_does():
     theirs = VisionTransformer(8, 4, 2, 2, 16, 32, num_classes=5).eval()
     torch.nn.init.normal_(theirs.heads.head.weight)  # it comes with zeros
-    units, x = vit(ViTSizes(2, 16, 2, 32, 4, 8, classes=5)), torch.randn(3, 3, 8, 8)
+    units, x = vit_classifier(ViTSizes(2, 16, 2, 32, 4, 8, classes=5)), torch.randn(3, 3, 8, 8)
     filled(units, norms_behind([*theirs.parameters()]))
     torch.testing.assert_close(through(units, x), theirs(x))

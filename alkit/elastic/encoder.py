@@ -1,19 +1,21 @@
 """BERT and the vision transformer as lists of units (Devlin et al. 2018, Dosovitskiy et al. 2020).
 
-    bert_for_classes    embedding | attention | mlp | attention | mlp | ... | pooler | scores
-    vit                 embedding | attention | mlp | attention | mlp | ... | norm | head
+    bert_classifier    embedding | attention | mlp | attention | mlp | ... | pooler | scores
+    vit_classifier     embedding | attention | mlp | attention | mlp | ... | norm | head
 
 BERT's units hand on (h_BTD, mask_BT): the vectors, and true at real tokens. ViT's hand on h_BTD.
 B batch, T tokens, D width, H heads.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from alkit.base.seeds import drawing_from
+from alkit.elastic.network import Network
 
 
 class BertSizes(NamedTuple):
@@ -119,25 +121,27 @@ class First(nn.Module):
         return (inputs if isinstance(inputs, Tensor) else inputs[0])[:, 0]
 
 
-def bert_for_classes(sizes: BertSizes, classes: int, *, seed: int = 0) -> list[nn.Module]:
-    """Return a classifier of texts, which takes (tokens_BT, segments_BT, mask_BT), as units."""
+def bert_classifier(sizes: BertSizes, classes: int = 2, *, seed: int = 0) -> Network:
+    """Return BERT for classes; x is (tokens_BT, segments_BT, mask_BT), y int64 (B,)."""
     with drawing_from(torch.Generator().manual_seed(seed).get_state()):
         dense, dropout = nn.Linear(sizes.width, sizes.width), nn.Dropout(sizes.dropout)
         pooler = nn.Sequential(First(), dense, nn.Tanh(), dropout)
         units = [Words(sizes), *_layers(sizes), pooler, nn.Linear(sizes.width, classes)]
-        return _drawn(units, nn.init.normal_, sizes.std)
+        _draw(units, partial(nn.init.normal_, std=sizes.std))
+    return Network(units, sizes.layers, nn.functional.cross_entropy, seed=seed)
 
 
-def vit(sizes: ViTSizes | None = None, *, seed: int = 0) -> list[nn.Module]:
-    """Return the units: embedding, attention and MLP of every layer, norm, head."""
+def vit_classifier(sizes: ViTSizes | None = None, *, seed: int = 0) -> Network:
+    """Return a vision transformer with cross-entropy; x is (B, C, H, W), y int64 (B,)."""
     sizes = sizes or ViTSizes()
-    if sizes.image % sizes.patch:
-        raise ValueError(f"image {sizes.image} is not a multiple of {sizes.patch}")
     with drawing_from(torch.Generator().manual_seed(seed).get_state()):
         embedding, norm = Patches(sizes), nn.LayerNorm(sizes.width, eps=1e-6)
         head = nn.Sequential(First(), nn.Linear(sizes.width, sizes.classes))
-        nn.init.trunc_normal_(embedding.positions, std=0.02)
-        return _drawn([embedding, *_layers(sizes), norm, head], nn.init.trunc_normal_, 0.02)
+        units = [embedding, *_layers(sizes), norm, head]
+        draw = partial(nn.init.trunc_normal_, std=0.02)
+        draw(embedding.positions)
+        _draw(units, draw)
+    return Network(units, sizes.layers, nn.functional.cross_entropy, seed=seed)
 
 
 def _layers(sizes: BertSizes | ViTSizes) -> list[nn.Module]:
@@ -151,13 +155,12 @@ def _layers(sizes: BertSizes | ViTSizes) -> list[nn.Module]:
     return [Residual(sizes, half) for half in halves]
 
 
-def _drawn(units: list[nn.Module], draw: Callable[..., Any], std: float) -> list[nn.Module]:
+def _draw(units: list[nn.Module], draw: Callable[[Tensor], Any]) -> None:
     """Draw the weights of linear maps and embeddings, one after the other; their biases are 0."""
     for module in nn.ModuleList(units).modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            draw(module.weight, std=std)
+            draw(module.weight)
         if isinstance(module, nn.Linear):
             nn.init.zeros_(module.bias)
         if isinstance(module, nn.MultiheadAttention):  # its biases are 0
-            draw(module.in_proj_weight, std=std)
-    return units
+            draw(module.in_proj_weight)
