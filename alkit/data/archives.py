@@ -4,9 +4,11 @@ import pickle
 import re
 import tarfile
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+MOST = 2**30  # bytes of one file, unpacked: twice the largest official one
 ARRAYS = {("numpy", "ndarray"), ("numpy", "dtype")}
 ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")}
 
@@ -16,12 +18,22 @@ def files(path: Path, wanted: str, parts: int = 1) -> dict[str, bytes]:
     asked = re.compile(wanted).search
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            found = {name: archive.read(name) for name in filter(asked, archive.namelist())}
+            own = [each for each in archive.infolist() if asked(each.filename)]
+            _check_sizes((each.filename, each.file_size) for each in own)
+            found = {each.filename: archive.read(each) for each in own}
     else:
         with tarfile.open(path) as tar:
-            opened = ((each.name, tar.extractfile(each)) for each in tar if asked(each.name))
+            members = [each for each in tar if asked(each.name)]
+            _check_sizes((each.name, each.size) for each in members)
+            opened = ((each.name, tar.extractfile(each)) for each in members)
             found = {name: file.read() for name, file in opened if file}
     return {"/".join(PurePosixPath(name).parts[-parts:]): own for name, own in found.items()}
+
+
+def _check_sizes(sizes: Iterable[tuple[str, int]]) -> None:
+    for name, size in sizes:
+        if size > MOST:
+            raise ValueError(f"{name} has {size:,} bytes, and no official file has so many")
 
 
 class Arrays(pickle.Unpickler):

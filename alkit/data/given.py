@@ -1,7 +1,6 @@
 """What users give as data, as sources that a loop can ask for batches (x, y).
 
-x and y are handed on as they were given. Arrays become tensors; labels that are words become
-numbers, and the words are kept.
+x and y are handed on as they were given; arrays become tensors.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,12 +17,10 @@ from torch.utils import data as torch_data
 from alkit.base import tree
 from alkit.base.arguments import given
 from alkit.base.seeds import drawing_from, generator_for, seed_for
-from alkit.data.labels import Words, numbered
 from alkit.data.parts import DataSet, Pairs, Part
 
 ARRAYS = (np.ndarray, pd.Series, pd.DataFrame)
 PLAIN = (torch_data.SequentialSampler, torch_data.RandomSampler)
-END = object()
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,8 @@ def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:
     batches = (batch for whole in [source] for batch in whole)  # opened when it is first asked
     for number in count():
         with drawing_from(state):
-            batch = next(batches, END)
-        if batch is END:
+            batch = next(batches, None)
+        if batch is None:
             return
         x, y = as_pair(batch, number)
         if number and not tree.batch_size(x):
@@ -102,23 +99,25 @@ def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
             f"batch {number} must be a pair (x, y) of tensors, got {given(batch)}: several inputs"
             ' are a tuple in it, ((ids, mask), y), and a dict has its targets as "labels"'
         )
-    return _as_inputs(batch[0]), _as_targets(batch[1])
+    return _as_tensors(*batch)
 
 
-def _as_inputs(x: Any) -> Any:
-    return tree.map_tensors(_tensor, x, ARRAYS)
-
-
-def _as_targets(y: Any) -> Any:
-    """Return targets as tensors, whole numbers as int64; several of a sample stay nested."""
+def _as_tensors(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return arrays as tensors, whole numbers of y as int64; several of a sample stay nested."""
     if isinstance(y, list) and not (y and isinstance(y[0], Tensor) and y[0].dim()):
         y = np.asarray(y)
-    return tree.map_tensors(_whole, _as_inputs(y))
+    x, y = (tree.map_tensors(_tensor, own, ARRAYS) for own in (x, y))
+    return x, tree.map_tensors(_whole, y)
 
 
 def _tensor(array: Any) -> Tensor:
     """Share an array's memory, if it may be written to; floats get torch's default type."""
-    found = torch.from_numpy(np.require(array, requirements="W"))
+    found = np.require(array, requirements="W")
+    if found.dtype.kind in "OUS":  # words, or a table's columns of several types
+        if any(isinstance(each, str) for each in found.flat):
+            raise TypeError("the data hold words: pandas.factorize makes class numbers of them")
+        found = found.astype(float)
+    found = torch.from_numpy(found)
     return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
 
 
@@ -145,17 +144,13 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
         by: Any = own.sampler if type(own) is torch_data.BatchSampler else own or loader.sampler
         whole = type(by) in PLAIN and len(by) == len(samples)
         if not whole or getattr(by, "replacement", False):
-            raise ValueError(
-                f"the loader's {type(by).__name__} chooses samples or batches, and this method"
-                " takes all samples, in batches of its own: give a loader without it"
-            )
+            said = f"the loader's {type(by).__name__} chooses samples or batches"
+            raise ValueError(f"{said}, and this method takes all, in batches of its own")
         source = Mapped(samples, loader.collate_fn)
     once, twice = (next(iter(source.batches(8, shuffle=False, seed=at))) for at in (0, 1))
     if not all(map(torch.equal, tree.tensors(once), tree.tensors(twice))):
-        raise ValueError(
-            "the samples differ when they are read twice (augmented?), and this method keeps them"
-            " in memory: give samples that do not change"
-        )
+        said = "the samples differ when they are read twice (augmented?)"
+        raise ValueError(f"{said}, and this method keeps them in memory: give others")
     size = len(source.samples) if isinstance(source, Mapped) else 1
     return tree.joined(list(source.batches(size, shuffle=False)))
 
@@ -175,31 +170,24 @@ def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
 def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
     """Return what was given as parts, see `as_source`; a `DataSet` brings the other parts, too."""
     data = train if isinstance(train, DataSet) else DataSet("data", train)
-    words: Words = {name: at for at, name in enumerate(data.class_names)}
-    first = as_source(data.train, words)
-    held = data.validation if validation is None else as_source(validation, words)
-    last = data.test if test is None else as_source(test, words)
-    names = data.class_names or tuple(map(str, words))
-    return replace(data, train=first, validation=held, test=last, class_names=names)
+    held = data.validation if validation is None else as_source(validation)
+    last = data.test if test is None else as_source(test)
+    return replace(data, train=as_source(data.train), validation=held, test=last)
 
 
-def as_source(samples: Any, words: Words | None = None) -> Source:
+def as_source(samples: Any) -> Source:
     """Return what was given as one part.
 
     Args:
         samples: a `Part`; (x, y) of all samples, tensors or arrays; a `torch.utils.data.Dataset`;
             or an iterable of batches, such as a DataLoader.
-        words: classes that are words, by number; filled by the first part.
     """
     if hasattr(samples, "batches"):
         return samples
     if isinstance(samples, torch_data.Dataset):
         return Mapped(samples)
     if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
-        x, y = samples
-        if not isinstance(y, Tensor) and np.asarray(y).dtype.kind in "OUS":
-            y = numbered(np.asarray(y).tolist(), {} if words is None else words)
-        return Pairs(_as_inputs(x), _as_targets(y))
+        return Pairs(*_as_tensors(*samples))
     if not isinstance(samples, Iterable) or hasattr(samples, "__next__"):
         said = "give (x, y), a Dataset, a DataLoader or a list of batches (x, y)"
         raise TypeError(f"data is {given(samples)}, which can't be read twice: {said}")

@@ -180,10 +180,9 @@ class DataSet(Brief):
         """Name the data, the sizes, and a hash of what is in memory: labels, or the `whole`."""
         parts = [part for part in (self.train, self.validation, self.test) if hasattr(part, "y")]
         digest = hashlib.blake2b(str(getattr(self.train, "augment", "")).encode(), digest_size=4)
-        for part in parts:
-            for each in tree.tensors((part.x, part.y) if whole else part.y):
-                raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)
-                digest.update(raw.numpy().data)
+        for each in tree.tensors([(part.x, part.y) if whole else part.y for part in parts]):
+            raw = each.detach().cpu().contiguous().flatten().view(torch.uint8)
+            digest.update(raw.numpy().data)
         return f"{self.name} {'/'.join(str(len(part)) for part in parts)} {digest.hexdigest()}"
 
 

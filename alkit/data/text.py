@@ -105,8 +105,7 @@ def load_vectors(
     form |= {"index_col": 0, "dtype": {0: str}, "encoding_errors": "replace"}
     with path.open("rb") as lines:
         table = pd.read_csv(lines, **form).astype(np.float64)
-    numbers = table.to_numpy()
-    if not np.isfinite(numbers).all():
+    if not np.isfinite(numbers := table.to_numpy()).all():
         raise ValueError(f"{path} holds rows that are not a word and {numbers.shape[1]} numbers")
     own = table[~table.index.duplicated(keep="last")].reindex(vocabulary).to_numpy()
     found_V1 = torch.from_numpy(np.isfinite(own[:, :1]))

@@ -4,7 +4,7 @@ record = alkit.fit(network, data, method="elastic", ranks=2, freeze="schedule")
 record.losses, record.history, record.timeline, record.details.layouts
 
 freeze, layout      which layers freeze; where to cut, how many stages and replicas
-network, encoder    units of a network; those of BERT and of the vision transformer
+network, encoder    units of a network; BERT and the vision transformer
 units               which rank holds which, and how they move
 cache               stored outputs of frozen layers
 stage, pipeline     units as a stage; the layout that runs, an epoch of it

@@ -110,30 +110,6 @@ def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return made.assign(n=made.n.fillna(0).astype(int))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p values: below 0.05 holds for all of them together.
-
-    NaN stays NaN and counts among the tests, so that a contrast without runs can't ease the others.
-    """
-    p = pd.Series(p_values, dtype=float)
-    steps = p.sort_values() * np.arange(len(p), 0, -1)  # NaN last
-    return steps.cummax().clip(upper=1).reindex(p.index).tolist()
-
-
-def verdict(found: Gap, p: float, margin: float) -> str:
-    """Say what a contrast shows: "ahead", "behind", "equal" (within the margin) or "undecided".
-
-    Args:
-        p: of no difference, adjusted for the other contrasts.
-        margin: points, named before the runs.
-    """
-    if found.seeds < ENOUGH or found.diverged:
-        return "undecided"
-    if found.decided and p < 0.05:
-        return "ahead" if found.points > 0 else "behind"
-    return "equal" if found.p_within(margin) < 0.05 else "undecided"
-
-
 def mean_and_seeds(mean: float, sd: float, n: float) -> str:
     """Return a mean as tables show it: its spread, if there is one, and how many seeds."""
     spread = "" if math.isnan(sd) else f" ± {sd:.2f}"

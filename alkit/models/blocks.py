@@ -38,6 +38,9 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
     found = [*blocks] if _listed(blocks) else _cut(blocks)
     if not found:
         raise ValueError("there are no blocks: give at least one")
+    for index, block in enumerate(found):
+        if not isinstance(block, nn.Module):
+            raise TypeError(f"block {index} must be a module, got {given(block)}")
     return found
 
 

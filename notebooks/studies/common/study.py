@@ -12,16 +12,27 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.lab import viz
-from alkit.lab.compare import Gap, gap, holm, verdict
+from alkit.lab.compare import ENOUGH, Gap, gap
 
 TUNING_SEED = 100  # excluded from results; leaves the test part closed
 
 Pair = tuple[Gap, float]  # a contrast's gap, and its p by Holm's rule
 Named = Mapping[tuple[Any, ...], Pair]  # by the columns of a setting, and the contrast's name
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return Holm's adjusted p values: below 0.05 holds for all of them together.
+
+    NaN stays NaN and counts among the tests, so that a contrast without runs can't ease the others.
+    """
+    p = pd.Series(p_values, dtype=float)
+    steps = p.sort_values() * np.arange(len(p), 0, -1)  # NaN last
+    return steps.cummax().clip(upper=1).reindex(p.index).tolist()
 
 
 def _as_they_are(rows: pd.DataFrame) -> pd.DataFrame:
@@ -150,8 +161,16 @@ class Study:
         return found
 
     def verdict(self, found: Gap, p: float) -> str:
-        """Say what a contrast shows, see `alkit.lab.compare.verdict`."""
-        told = verdict(found, p, self.margin)
+        """Say "ahead", "behind", "equal" (within the margin) or "undecided", or `words` for it.
+
+        Args:
+            p: of no difference, adjusted for the other contrasts.
+        """
+        told = "undecided"
+        if found.decided and p < 0.05 and not found.diverged:
+            told = "ahead" if found.points > 0 else "behind"
+        elif found.seeds >= ENOUGH and not found.diverged and found.p_within(self.margin) < 0.05:
+            told = "equal"
         return self.words.get(told, told)
 
     def table(self, gaps: Named) -> pd.DataFrame:

@@ -20,7 +20,7 @@ X, Y = made_batches(1)[0]
         ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\)"),
         ([(X, X, Y)], r"got tuple of 3: several inputs are a tuple in it"),
         ([{"input_ids": X, "y": Y}], "got dict of 2: .* a dict has its targets as .labels."),
-        ([(X, ["a", "b"])], "can't convert np.ndarray of type numpy.str_"),
+        ([(X, ["a", "b"])], "pandas.factorize makes class numbers"),
         ([X], "batch 0 must be a pair"),
         ([torch.zeros(2, WIDTH)], "must be a pair"),  # two samples are none
         (torch.utils.data.DataLoader(torch.zeros(2, WIDTH)), "batch 0 must be a pair"),

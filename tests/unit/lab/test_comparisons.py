@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from alkit.lab.compare import Gap, gap, holm, of_seeds, verdict
+from alkit.lab.compare import Gap, gap, of_seeds
+from studies.common.study import Study, holm
 
 
 def test_p_of_gaps_and_intervals_are_scipys():
@@ -86,6 +87,7 @@ def test_diverged_runs_leave_no_interval():
     ],
 )
 def test_verdicts(differences, p, said):
-    assert verdict(of_seeds(differences), p, 0.5) == said
-    assert verdict(of_seeds(differences)._replace(diverged=1), p, 0.5) == "undecided"
-    assert said != "equal" or verdict(of_seeds(differences), p, 0.01) == "undecided"
+    found, wide, narrow = of_seeds(differences), *(Study((), m) for m in (0.5, 0.01))
+    assert wide.verdict(found, p) == said
+    assert wide.verdict(found._replace(diverged=1), p) == "undecided"
+    assert said != "equal" or narrow.verdict(found, p) == "undecided"
