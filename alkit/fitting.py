@@ -124,7 +124,7 @@ def fit(
     whole = {name: as_plain(each) for name, each in numbers.items()}
     plan = Plan(
         data=data,
-        model=cut_once(model, uncut=name == "bp"),
+        model=cut_once(model, uncut=name == "bp", logits=loss is None),
         method=name,
         settings=own,
         loss=loss,

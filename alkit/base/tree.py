@@ -15,7 +15,8 @@ def map_tensors(fn: Callable[[Any], Any], tree: Any, kinds: Any = Tensor) -> Any
         made = (map_tensors(fn, branch, kinds) for branch in tree)
         return type(tree)(*made) if hasattr(tree, "_fields") else type(tree)(made)
     if isinstance(tree, Mapping):
-        return {key: map_tensors(fn, branch, kinds) for key, branch in tree.items()}
+        pairs = {key: map_tensors(fn, branch, kinds) for key, branch in tree.items()}
+        return type(tree)(**pairs) if hasattr(tree, "to_tuple") else pairs  # Hugging Face's output
     return tree
 
 

@@ -76,15 +76,14 @@ def find(name: str) -> Path:
     raise FileNotFoundError(f"{name} is not here: looked in {bases[0]} and {bases[1]}; {how}")
 
 
-def fetch(name: str) -> list[Path]:
+def fetch(name: str) -> Path:
     """Download the official files of a set to data/NAME; their SHA-256 is compared."""
     home = paths.root() / ("glove" if name == "glove.6B" else f"data/{name}")
     home.mkdir(parents=True, exist_ok=True)
-    files = []
     for url, sha256 in sets()[name]["remotes"]:
-        files.append(home / url.rpartition("/")[2])
-        torch.hub.download_url_to_file(url, str(files[-1]), hash_prefix=sha256 or None)
-    return files
+        file = str(home / url.rpartition("/")[2])
+        torch.hub.download_url_to_file(url, file, hash_prefix=sha256 or None)
+    return home
 
 
 # ---- images

@@ -41,10 +41,8 @@ class Mapped:
 
 
 class Loader:
-    """An iterable of batches (x, y): its own batches, in its own order.
-
-    A shuffle without a generator of its own is a function of (seed, epoch); samplers are told the
-    epoch. `drops` says whether a last, smaller batch is left out.
+    """An iterable of batches (x, y), in its own order; a shuffle without a generator of its own is
+    a function of (seed, epoch), and samplers are told the epoch.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
@@ -54,7 +52,7 @@ class Loader:
         self.batch_size: int | None = getattr(own, "batch_size", None)
         if isinstance(loader, list | tuple) and loader:
             self.batch_size = tree.batch_size(as_pair(loader[0], 0)[0]) or None
-        self.drops: bool = getattr(own, "drop_last", False)
+        self.drops: bool = getattr(own, "drop_last", False)  # a last, smaller batch
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, **order: Any
@@ -95,10 +93,8 @@ def as_pair(batch: Any, number: int) -> tuple[Any, Any]:
     if isinstance(batch, Mapping) and "labels" in batch:
         batch = {name: own for name, own in batch.items() if name != "labels"}, batch["labels"]
     if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise TypeError(
-            f"batch {number} must be a pair (x, y) of tensors, got {given(batch)}: several inputs"
-            ' are a tuple in it, ((ids, mask), y), and a dict has its targets as "labels"'
-        )
+        said = f"batch {number} must be a pair (x, y) of tensors, got {given(batch)}"
+        raise TypeError(f'{said}: several inputs are a tuple in it, a dict has y as "labels"')
     return _as_tensors(*batch)
 
 
@@ -126,10 +122,7 @@ def _whole(y: Tensor) -> Tensor:
 
 
 def in_memory(source: Any) -> tuple[Any, Tensor]:
-    """Return all samples (x, y) in memory, for methods that pick or deal them by number.
-
-    Samples that differ when they are read twice are a ValueError, and a sampler that chooses.
-    """
+    """Return all samples (x, y) in memory, for methods that pick or deal them by number."""
     if isinstance(source, Part):
         if source.augment != "none":
             raise ValueError("images are augmented, and this method keeps them as they are once")
@@ -139,8 +132,8 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     loader = source.loader if isinstance(source, Loader) else None
     samples: Any = getattr(loader, "dataset", None)
     iterable = isinstance(samples, torch_data.IterableDataset)
-    if isinstance(loader, torch_data.DataLoader) and not iterable:
-        own: Any = loader.batch_sampler
+    own: Any = getattr(loader, "batch_sampler", None)
+    if isinstance(loader, torch_data.DataLoader) and own is not None and not iterable:
         by: Any = own.sampler if type(own) is torch_data.BatchSampler else own or loader.sampler
         whole = type(by) in PLAIN and len(by) == len(samples)
         if not whole or getattr(by, "replacement", False):
@@ -176,25 +169,34 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
 
 
 def as_source(samples: Any) -> Source:
-    """Return what was given as one part.
-
-    Args:
-        samples: a `Part`; (x, y) of all samples, tensors or arrays; a `torch.utils.data.Dataset`;
-            or an iterable of batches, such as a DataLoader.
+    """Return what was given as one part: a `Part`; (x, y) of all samples, tensors or arrays; a
+    `torch.utils.data.Dataset`, or a list of samples; or an iterable of batches, a DataLoader say.
     """
     if hasattr(samples, "batches"):
         return samples
-    if isinstance(samples, torch_data.Dataset):
-        return Mapped(samples)
-    if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(samples[1]):
+    if isinstance(samples, tuple) and len(samples) == 2 and _are_targets(*samples):
         return Pairs(*_as_tensors(*samples))
+    if isinstance(samples, torch_data.Dataset) or _are_samples(samples):
+        return Mapped(samples)
     if not isinstance(samples, Iterable) or hasattr(samples, "__next__"):
         said = "give (x, y), a Dataset, a DataLoader or a list of batches (x, y)"
         raise TypeError(f"data is {given(samples)}, which can't be read twice: {said}")
     return Loader(samples)
 
 
-def _are_targets(value: Any) -> bool:
-    """Say whether something is all targets, and not one of two batches."""
-    plain = isinstance(value, list) and bool(value) and np.ndim(value[0]) == 0
-    return isinstance(value, Tensor | np.ndarray | pd.Series) or plain
+def _are_targets(x: Any, y: Any) -> bool:
+    """Say whether a pair is all inputs and targets, and not two batches."""
+    named = isinstance(y, Mapping) and "labels" not in y
+    several = isinstance(y, tuple) and isinstance(x, Tensor | np.ndarray)
+    plain = isinstance(y, list) and bool(y) and np.ndim(y[0]) == 0
+    return isinstance(y, Tensor | np.ndarray | pd.Series) or named or several or plain
+
+
+def _are_samples(data: Any) -> bool:
+    """Say whether something sized holds samples, and not batches: a target has no dimension."""
+    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or not len(data):
+        return False
+    first = data[0]
+    if isinstance(first, Mapping):
+        first = None, first.get("labels", [])
+    return isinstance(first, tuple | list) and len(first) == 2 and np.ndim(first[1]) == 0

@@ -25,26 +25,24 @@ class Pairs(Brief):
 
     Args:
         x: a tensor (N, ...), or tuples, lists and dicts of them.
-        y: (N, ...): class numbers, or what a loss of your own compares.
-    Raises:
-        ValueError: no samples, or inputs and targets of different lengths.
+        y: (N, ...), or several: class numbers, or what a loss of your own compares.
     """
 
     x: Any
-    y: Tensor
+    y: Any
 
     def __post_init__(self) -> None:
-        lengths = sorted({len(each) for each in tree.tensors(self.x)})
-        if lengths != [len(self.y)]:
-            raise ValueError(f"inputs of {lengths} samples, {len(self.y)} targets: give as many")
+        both = [sorted({*map(len, tree.tensors(each))}) for each in (self.x, self.y)]
+        if both[0] != both[1] or len(both[0]) > 1:
+            raise ValueError(f"inputs of {both[0]} samples, {both[1]} targets: give as many")
 
     def __len__(self) -> int:
-        return len(self.y)
+        return tree.batch_size(self.y)
 
     def take(self, rows: Tensor) -> Self:
         """Return these samples."""
-        x = tree.map_tensors(lambda tensor: tensor[rows], self.x)
-        return replace(self, x=x, y=self.y[rows])
+        x, y = tree.map_tensors(lambda tensor: tensor[rows], (self.x, self.y))
+        return replace(self, x=x, y=y)
 
     def batches(
         self, batch_size: int, *, seed: int = 0, epoch: int = 0, shuffle: bool = True
@@ -60,7 +58,7 @@ class Pairs(Brief):
         return torch.randperm(len(self), generator=generator)
 
     def _batch(self, key: tuple[int, ...], number: int, rows_B: Tensor) -> tuple[Any, Tensor]:
-        return tree.map_tensors(lambda tensor: tensor[rows_B], self.x), self.y[rows_B]
+        return tree.map_tensors(lambda tensor: tensor[rows_B], (self.x, self.y))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,18 +138,13 @@ class Part(Pairs):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataSet(Brief):
-    """The parts of a data set, or of a run, and what its labels mean.
-
-    Attributes:
-        train, validation, test: `Part`s, or what else has batches; None where there is none.
-        num_classes: 0 where nobody says it.
-    """
+    """The parts of a data set, or of a run, and what its labels mean."""
 
     name: str
-    train: Any
+    train: Any  # a `Part`, or what else has batches
     validation: Any = None
     test: Any = None
-    num_classes: int = 0
+    num_classes: int = 0  # where nobody says it
     class_names: tuple[str, ...] = ()
     vocabulary: Sequence[str] = ()  # of texts
 

@@ -1,7 +1,6 @@
 """PipeTransformer: freeze layers while a network is trained, and give what becomes free to others.
 
 record = alkit.fit(network, data, method="elastic", ranks=2, freeze="schedule")
-record.losses, record.history, record.timeline, record.details.layouts
 
 freeze, layout      which layers freeze; where to cut, how many stages and replicas
 network, encoder    units of a network; BERT and the vision transformer

@@ -52,6 +52,8 @@ def _plain(value: Any) -> Any:
 def load(path: str | Path) -> dict[str, Any]:
     """Return what was saved, with all tensors on the CPU."""
     try:
+        if Path(path).is_fifo() or Path(path).is_char_device():
+            raise ValueError("it is no file")
         # torch leaves the checksums that it writes unread, and packs nothing
         with zipfile.ZipFile(path) as archive:
             size = sum(each.file_size for each in archive.infolist())

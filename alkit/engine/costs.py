@@ -7,10 +7,9 @@ from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from alkit.engine.optimizers import made
+from alkit.engine.optimizers import Factory, made
 from alkit.engine.run import run_single
 from alkit.engine.stage import BlockStage
 from alkit.schedule.flushed import block_by_block
@@ -46,9 +45,7 @@ def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
 
 
 def backprop_stages(
-    blocks: Iterable[nn.Module],
-    loss: Callable[[Any, Tensor], Tensor],
-    optimizer: Callable[..., torch.optim.Optimizer],
+    blocks: Iterable[nn.Module], loss: Callable[[Any, Tensor], Tensor], optimizer: Factory
 ) -> list[BlockStage]:
     """Return a copy of blocks as stages under backprop, whose updates change nothing."""
     own = copy.deepcopy(list(blocks))

@@ -45,7 +45,8 @@ def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
     classes, axis = found
     # scores that are no numbers are wrong answers, whatever the highest of them is
     hits = (scores.argmax(axis) == classes) & ~scores.isnan().any(axis)
-    hit, counted = (each.reshape(len(y), -1) for each in (hits, classes != ignored))
+    scored = (classes != ignored) & (classes >= 0) & (classes < scores.shape[axis])
+    hit, counted = (each.reshape(len(y), -1) for each in (hits, scored))
     return (hit & counted).sum(1) / counted.sum(1)
 
 
@@ -101,10 +102,11 @@ def judge(
     classes, hits, kept = False, list[Tensor](), list[tuple[Any, Tensor]]()
     losses, weights = list[float](), list[float]()
     for scores, y in _scored(model, part, batch_size):
+        value, scores = float(loss_of(loss, scores, y)), getattr(scores, "logits", scores)
         if not losses:
             found = None if by_column(loss) else _classes(scores, y)
             classes = found is not None and scores.shape[found[1]] > 1
-        losses.append(float(loss_of(loss, scores, y)))
+        losses.append(value)
         weights.append(1.0 if options.get("reduction") == "sum" else weight(y, options, kind))
         if classes:
             hits.append(right(scores, y, ignored=options.get("ignore_index", -100)))

@@ -112,6 +112,6 @@ def check_finite(*losses: Tensor | None) -> None:
     for each in losses:
         if each is not None and not each.isfinite().all():
             batch, *part = (~each.isfinite()).nonzero()[0].tolist()
-            said = f"the loss is {float(each[batch, *part])} at batch {batch} of the epoch"
-            said += f", layer and part {part}" if len(part) > 1 and each[0].numel() > 1 else ""
+            where = f", layer and part {part}" if len(part) > 1 and each[0].numel() > 1 else ""
+            said = f"the loss is {float(each[batch, *part])} at batch {batch} of the epoch{where}"
             raise FloatingPointError(f"{said}: lower the learning rate, or look at this batch")

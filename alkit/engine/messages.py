@@ -116,10 +116,7 @@ class RanksDiffer(RuntimeError):
 
 
 class Group:
-    """The ranks that this process has joined; where there are none it is rank 0 of 1.
-
-    `alone`: it is also rank 0 of 1 where there are some.
-    """
+    """The ranks that this process has joined; where there are none, or `alone`, rank 0 of 1."""
 
     def __init__(self, *, alone: bool = False) -> None:
         joined = not alone and dist.is_available() and dist.is_initialized()

@@ -49,7 +49,7 @@ def _frozen(part: nn.Module) -> bool:
 def layout_kept(model: object) -> Iterator[list[nn.Parameter]]:
     """Lay weights out again as they were: bp and AL keep pictures' channels innermost meanwhile.
 
-    Yields the weights that this is about; one that is taken out stays as it is.
+    Of those that it yields, one that is taken out stays as it is.
     """
     parameters = (own for block in _modules(model) for own in block.parameters())
     rows = [own for own in parameters if own.is_contiguous()]

@@ -198,7 +198,7 @@ class Record(Brief):
     @property
     def test_acc(self) -> float | None:
         """Share of the test part that is right, 0 to 1; None without one."""
-        return None if self.test_correct is None else self.test_correct.mean().item()
+        return None if self.test_correct is None else self.test_correct.nanmean().item()
 
     def predict(self, x: Any) -> Tensor:
         """Return scores (B, C) of the trained model."""
@@ -217,10 +217,8 @@ def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> 
     """Fit in this process, or start ranks, fit on all, and bring back what they have trained."""
     joined = Group().ranks
     if joined > 1 and plan.ranks not in (1, joined):
-        raise ValueError(
-            f"ranks is {plan.ranks}, and this process is one of {joined} ranks already: leave it"
-            " out to train on these"
-        )
+        said = f"ranks is {plan.ranks}, and this process is one of {joined} ranks already"
+        raise ValueError(f"{said}: leave it out to train on these")
     if plan.ranks == 1 or joined > 1:
         return fit(model, plan)
     devices_named(plan.device or "cpu")  # an unknown one is refused before ranks start

@@ -35,6 +35,8 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
         >>> len(alkit.blocks(torchvision.models.resnet18()))
         8
     """
+    blocks = getattr(blocks, "_orig_mod", blocks)  # of torch.compile
+    blocks = blocks.module if isinstance(blocks, nn.DataParallel) else blocks
     found = [*blocks] if _listed(blocks) else _cut(blocks)
     if not found:
         raise ValueError("there are no blocks: give at least one")
@@ -107,28 +109,28 @@ def _cut(network: Any) -> list[nn.Module]:
 class Whole(nn.Module):
     """A network that stays uncut; several inputs are its arguments, unless it takes only one."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, *, logits: bool = True) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.logits = module, logits
         first, *others = map(str, inspect.signature(module.forward).parameters.values())
         self.only = "" if others or first.startswith("*") else first.partition(":")[0]
 
     def forward(self, x: Any) -> Any:
-        """Return what the network makes of a batch; of an output with logits, these."""
+        """Return what the network makes of a batch; of an output with logits these, if wanted."""
         if isinstance(x, Mapping) and (not self.only or self.only in x):
             output = self.module(**x)
         elif isinstance(x, list | tuple) and not self.only:
             output = self.module(*x)
         else:
             output = self.module(x)
-        return getattr(output, "logits", output)
+        return getattr(output, "logits", output) if self.logits else output
 
 
-def cut_once(model: Any, *, uncut: bool) -> Any:
+def cut_once(model: Any, *, uncut: bool, logits: bool = True) -> Any:
     """Return a network as a list of blocks, or of one block if it stays uncut; others as given."""
     if _listed(model) or ours(model):
         return model
-    return [Whole(model)] if uncut else as_blocks(model)
+    return [Whole(model, logits=logits)] if uncut else as_blocks(model)
 
 
 def dry_run(

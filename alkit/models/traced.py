@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 from alkit.engine.modes import hooked, training
@@ -64,12 +65,17 @@ class Block(nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Follows calls into the user's modules, but not into one whose hooks would be lost."""
+    """Follows calls into the user's modules, but not into one whose hooks would be lost.
+
+    Nor into one without parts of its own (drop path, say), or a BatchNorm with an activation: their
+    way in training differs from that in evaluation.
+    """
 
     proxy_buffer_attributes = True
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return hooked(m) or super().is_leaf_module(m, module_qualified_name)
+        single = isinstance(m, _BatchNorm) or next(m.children(), None) is None
+        return single or hooked(m) or super().is_leaf_module(m, module_qualified_name)
 
 
 def trace(module: nn.Module) -> list[nn.Module]:

@@ -40,7 +40,6 @@ class Frozen(nn.BatchNorm1d):
         return super().train(False)
 
 
-@red("modes are set part by part")
 @held(BACKPROP)
 def test_a_block_says_itself_how_it_trains(family):
     norm = Frozen(32)
@@ -83,7 +82,6 @@ def of_both(output, y):
     return cross_entropy(output.logits, y) + 0.4 * cross_entropy(output.aux_logits, y)
 
 
-@red("bp hands on .logits alone, whatever the loss reads")
 def test_a_loss_gets_what_the_network_returns():
     model = Headed()
     truth = plain(model, BATCHES, of_both)
@@ -188,7 +186,6 @@ def test_a_cell_that_is_no_number_is_named(family):
         family.fit(net(), (x, Y))
 
 
-@red("a frame becomes an array of objects")
 @pytest.mark.parametrize("kind", [True, pd.array([1], dtype="Int64")[0]])
 def test_columns_of_several_numbers_are_numbers(kind):
     dtype = "bool" if kind is True else "Int64"
@@ -287,7 +284,6 @@ def test_labels_that_a_loss_ignores_are_no_faults(family, none):
     assert 0 <= record.history.val_acc.iloc[0] <= 1
 
 
-@red("a test accuracy is nan where a label does not count")
 @held([each for each in OWN if each.own_loss])
 def test_a_label_that_does_not_count_is_not_in_the_test_accuracy(family):
     y = torch.where(torch.arange(32) % 4 == 0, -100, Y)
@@ -295,7 +291,6 @@ def test_a_label_that_does_not_count_is_not_in_the_test_accuracy(family):
     assert record.test_acc == record.metrics["accuracy"]
 
 
-@red("a function hides what it ignores")
 def test_a_label_without_a_score_is_not_in_the_accuracy():
     y = torch.where(torch.arange(32) % 4 == 0, 255, Y)
     loss = lambda scores, y: cross_entropy(scores, y, ignore_index=255)  # noqa: E731
@@ -320,7 +315,6 @@ def test_a_class_a_place_needs_no_loss(family):
 # 6. samples are not batches
 
 
-@red("a list of samples is taken for batches")
 @held([each for each in CHAIN if each.own_loss])
 @pytest.mark.parametrize("kind", ["pairs", "dictionaries"])
 def test_samples_are_no_batches(family, kind):
@@ -337,13 +331,11 @@ def test_samples_are_no_batches(family, kind):
     assert len(record.losses) == 1
 
 
-@red("ready batches are put in batches again")
 @held([each for each in FAMILIES if each.method in ("elastic", "pipelearn")])
 def test_ready_batches_of_a_loader_are_batches(family):
     family.fit(net(), DataLoader(BATCHES, batch_size=None))  # type: ignore[arg-type]
 
 
-@red("targets in memory are one tensor")
 @held([each for each in CHAIN if each.own_loss])
 def test_targets_in_memory_have_names(family):
     loss = lambda scores, y: cross_entropy(scores, y["class"])  # noqa: E731
@@ -371,12 +363,10 @@ class Ways(nn.Module):
         return self.two(self.norm(self.one(x)))
 
 
-@red("only torch's modules are leaves")
 def test_a_module_without_children_is_a_leaf():
     assert len(alkit.blocks(Ways())) > 1
 
 
-@red("wrappers are followed by torch.fx")
 @pytest.mark.parametrize("wrap", [nn.DataParallel, lambda n: torch.compile(n, backend="eager")])
 def test_what_is_wrapped_is_cut_or_the_wrapper_named(wrap):
     try:
@@ -420,7 +410,6 @@ def test_another_thread_finds_torch_s_generator_where_it_was(family):
 # 9. files as people's tools write them
 
 
-@red("a checkpoint is opened whatever it is")
 @pytest.mark.parametrize("use", ["fit", "load"])
 def test_a_pipe_is_no_checkpoint(use, tmp_path):
     os.mkfifo(path := tmp_path / "run.pt")
@@ -456,7 +445,6 @@ def test_predict_takes_what_fit_takes(family, given):
     assert family.fit(net(), BATCHES).predict(given).shape == (32, C)
 
 
-@red("accuracy or loss, not both")
 @held()
 def test_a_history_has_the_loss_and_the_accuracy(family):
     record = family.fit(net(), BATCHES, BATCHES, BATCHES)
@@ -464,7 +452,6 @@ def test_a_history_has_the_loss_and_the_accuracy(family):
     assert record.test_scores.shape == (32, C)
 
 
-@red("a metric's column has another name")
 @held()
 def test_a_metric_may_choose_the_epoch(family):
     options = {"metrics": {"f1": lambda scores, y: 0.5}, "callbacks": [alkit.best("f1")]}

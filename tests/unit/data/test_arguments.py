@@ -19,7 +19,7 @@ X, Y = made_batches(1)[0]
     [
         ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\)"),
         ([(X, X, Y)], r"got tuple of 3: several inputs are a tuple in it"),
-        ([{"input_ids": X, "y": Y}], "got dict of 2: .* a dict has its targets as .labels."),
+        ([{"input_ids": X, "y": Y}], "got dict of 2: .* a dict has y as .labels."),
         ([(X, ["a", "b"])], "pandas.factorize makes class numbers"),
         ([X], "batch 0 must be a pair"),
         ([torch.zeros(2, WIDTH)], "must be a pair"),  # two samples are none

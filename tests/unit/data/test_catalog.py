@@ -25,7 +25,7 @@ def home(tmp_path, monkeypatch):
 def test_a_set_is_fetched_and_then_found(home):
     with pytest.raises(FileNotFoundError, match=r"fetch\('set'\) downloads it"):
         datasets.find("set")
-    assert datasets.fetch("set") == [home / "data" / "set" / "set.zip"]
+    assert [*datasets.fetch("set").iterdir()] == [home / "data" / "set" / "set.zip"]
     assert datasets.find("set").read_bytes() == b"content"
 
 

@@ -87,7 +87,10 @@ def test_diverged_runs_leave_no_interval():
     ],
 )
 def test_verdicts(differences, p, said):
-    found, wide, narrow = of_seeds(differences), *(Study((), m) for m in (0.5, 0.01))
+    found, wide, narrow = (
+        of_seeds(differences),
+        *(Study(contrasts=(), margin=m) for m in (0.5, 0.01)),
+    )
     assert wide.verdict(found, p) == said
     assert wide.verdict(found._replace(diverged=1), p) == "undecided"
     assert said != "equal" or narrow.verdict(found, p) == "undecided"
