@@ -26,10 +26,7 @@ Named = Mapping[tuple[Any, ...], Pair]  # by the columns of a setting, and the c
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's adjusted p values: below 0.05 holds for all of them together.
-
-    NaN stays NaN and counts among the tests, so that a contrast without runs can't ease the others.
-    """
+    """Return Holm's adjusted p values; NaN stays NaN and counts among the tests."""
     p = pd.Series(p_values, dtype=float)
     steps = p.sort_values() * np.arange(len(p), 0, -1)  # NaN last
     return steps.cummax().clip(upper=1).reindex(p.index).tolist()
@@ -161,11 +158,7 @@ class Study:
         return found
 
     def verdict(self, found: Gap, p: float) -> str:
-        """Say "ahead", "behind", "equal" (within the margin) or "undecided", or `words` for it.
-
-        Args:
-            p: of no difference, adjusted for the other contrasts.
-        """
+        """Say "ahead", "behind", "equal" (within the margin) or "undecided"; p is adjusted."""
         told = "undecided"
         if found.decided and p < 0.05 and not found.diverged:
             told = "ahead" if found.points > 0 else "behind"

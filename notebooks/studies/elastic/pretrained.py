@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import safetensors
-import torch
 
 from alkit.base.paths import root
 from alkit.elastic.network import Network
@@ -31,14 +30,6 @@ def begin(network: Network, weights: str | Path = RANDOM) -> str:
         stored = {name: file.get_tensor(name) for name in file.keys()}
         about = json.loads((file.metadata() or {}).get("about", "{}"))
     own = network.state_dict()
-    with torch.no_grad():
-        for name, tensor in stored.items():
-            if name not in own or own[name].shape != tensor.shape:
-                there = tuple(own[name].shape) if name in own else "not there"
-                raise ValueError(
-                    f"{path} has {name} of {tuple(tensor.shape)}; in this network it is {there}:"
-                    " give the sizes that the weights were trained with"
-                )
-            own[name].copy_(tensor)
+    network.load_state_dict(own | stored)  # other sizes are an error of torch's
     said = ", ".join(f"{key} {value}" for key, value in about.items())
     return f"{len(stored)} of {len(own)} tensors from {path.name} ({said})"

@@ -93,16 +93,6 @@ class Links:
             kind = f"tbf rate {int(rate * 1e6)}bit burst {burst}b latency 100ms"
             self._sh(f"{prefix}tc qdisc replace dev {end} root {kind}")
 
-    def cut(self, device: int) -> None:
-        """Take the link away."""
-        self._sh(f"ip netns exec dev{self._known(device)} ip link set d0 down")
-
-    def mend(self, device: int) -> None:
-        """Put it back."""
-        at = self._known(device)
-        route = f"ip route replace default via 10.77.{at}.1"
-        self._sh(f"ip netns exec dev{at} sh -c 'ip link set d0 up; {route}'")
-
     def traffic(self, device: int) -> Traffic:
         """Return what crossed a device's link so far."""
         shown = self._sh(f"ip netns exec dev{self._known(device)} ip -s -j link show d0")

@@ -1,4 +1,4 @@
-"""Links of the kernel: shaped, counted, cut and mended. Their speeds are in `make soak`."""
+"""Links of the kernel: shaped and counted. Their speeds are in `make soak`."""
 
 import subprocess
 import sys
@@ -61,15 +61,6 @@ def test_bytes_cross_the_link_and_are_counted(links):
     up = links.traffic(0).up - before.up
     assert 500_000 <= up < 560_000
     assert seconds > 0.8 * 8 * 500_000 / 20e6  # it can't be faster than the line
-
-
-def test_a_cut_link_carries_nothing_and_a_mended_one_does(links):
-    links.cut(1)
-    code = f"import socket; socket.create_connection(('{SERVER_ADDRESS}', 5001), 1)"
-    command = links.inside(1, [sys.executable, "-c", code])
-    assert subprocess.run(command, capture_output=True, check=False).returncode
-    links.mend(1)
-    sent(links, 1000, device=1)
 
 
 @pytest.mark.soak
