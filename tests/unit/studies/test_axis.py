@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-import alkit
 from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
-from studies.all_methods import demo_report, runs
 from studies.all_methods import memory as axis_memory
+from studies.all_methods import runs
 from studies.all_methods import tables as axis_tables
 
 CROSSING = [1000, 200, 30]  # bytes at the three borders
@@ -26,8 +25,6 @@ def test_bytes_are_those_of_activations_gradients_and_codes_that_leave_a_block()
     assert runs.sent_bytes("al_pipeline", CROSSING, batch) == sum(CROSSING) + 3 * code
     assert runs.sent_bytes("1f1b", [1000, 200, 40], batch) == 2 * 1240  # in four parts
     assert runs.sent_bytes("pipelearn", CROSSING, batch) == 2 * 200  # its one border
-    data = datasets.load("digits")
-    assert runs.payload(data, 32) == [4 * 32 * 16 * 4 * 4, 4 * 32 * 32 * 2 * 2, 4 * 32 * 64]
 
 
 def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
@@ -37,22 +34,6 @@ def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
     line = runs.on_clock("bp", COSTS)
     assert runs.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
     assert runs.devices("pipelearn") == 2
-
-
-def test_every_task_that_computes_has_the_seconds_of_its_own_run():
-    data = datasets.load("digits").subset(train=64)
-    for name, seconds in runs.costs(list(runs.ROWS), data, batch_size=32).items():
-        assert min(seconds.values()) > 0
-        line = runs.on_clock(name, seconds)  # raises where a task has none
-        if name == "dtp":  # its loops, the longest of its tasks
-            slower = {key: (1 + 9 * (key[0] == "learn")) * s for key, s in seconds.items()}
-            assert runs.on_clock(name, slower).step_s > 5 * line.step_s
-
-
-def test_the_picture_of_replays_has_none_in_the_last_block():
-    line = axis_tables.unit_clock("fr")
-    seconds = {i.stage: i.end_s - i.start_s for i in line.intervals if i.kind == "backward"}
-    assert seconds == {0: 3, 1: 3, 2: 3, 3: 2}
 
 
 def test_intervals_are_over_seeds():
@@ -79,18 +60,6 @@ def test_a_seed_counts_once():
     assert axis_tables.accuracies(recorded).accuracy.to_dict() == {"bp": 0, "dtp": 1}
 
 
-def test_a_screen_without_backprop_has_no_factors():
-    table = pd.DataFrame({"accuracy": [97.123]}, index=["fr"])
-    assert "97.12" in (said := demo_report.report(table, "digits"))
-    assert said.startswith("digits; BP is not among them")
-
-
-def test_backprop_alone_over_seeds_is_compared_with_nobody():
-    rows = [("bp", seed, 90.0 + seed) for seed in range(3)]
-    found = axis_tables.over_seeds(pd.DataFrame(rows, columns=["name", "seed", "accuracy"]))
-    assert demo_report.accuracies(found).endswith("no method differs from BP.")
-
-
 def test_rates_are_the_best_on_validation():
     tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
     assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
@@ -114,16 +83,6 @@ def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
     assert all(decay == 0 for kind, decay in made if kind != "SGD")
 
 
-def test_the_demo_s_blocks_weigh_ten_times_their_heads_and_bridges():
-    data = datasets.load("digits")
-    for row in ("al_pipeline", "local"):
-        own = {k: v for k, v in runs.ROWS[row].options.items() if k in ("recipe", "rule")}
-        made = alkit.to_al if row == "al_pipeline" else alkit.to_local
-        for layer in made(runs.network(data, 0, 1024), 10, data.train.x[:2], **own):
-            counts = layer.parameter_counts()
-            assert counts["f"] > 10 * (counts["b"] + counts["g"] + counts["h"])
-
-
 WIDE, BATCH = 512, 4
 BLOCK = 4 * (WIDE * WIDE + WIDE)  # bytes of a linear block's weights
 
@@ -145,10 +104,3 @@ def wide(monkeypatch):
 def test_copies_of_the_weights_are_the_methods(wide, name, copies):
     found = axis_memory.peak_bytes(name, wide, BATCH)
     assert found == pytest.approx(copies * BLOCK, rel=0.02)
-
-
-def test_activations_of_all_batches_under_way_are_held():
-    data = datasets.load("digits").subset(train=64)
-    all_four = {name: axis_memory.peak_bytes(name, data, 32) for name in ("bp", "ddg", "fr")}
-    assert all_four["ddg"] > 3 * all_four["fr"]  # graphs of four batches against their inputs
-    assert all_four["fr"] > all_four["bp"]

@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import alkit
-from studies.delayed.corrections import GapAware, PipeMare, Predict, nadam
+from studies.delayed.corrections import GapAware, PipeMare, Predict
 from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
 
 RATE, XS = 0.05, [1.0, 2.0, 1.0, -1.0, 2.0]
@@ -145,52 +145,17 @@ def test_with_one_module_nothing_is_old(method, correction):
     )
 
 
-def test_settings_that_do_nothing_change_no_bit():
-    plain = trained(mlp(), 3, vectors(6), "pipedream_inplace")
-    none = PipeMare(warmup=0, decay=0.0)
-    again = trained(mlp(), 3, vectors(6), "pipedream", correction=none)
-    assert equal(outcome(again), outcome(trained(mlp(), 3, vectors(6), "pipedream")))
-    corrected = trained(mlp(), 3, vectors(6), "pipedream_inplace", correction=PipeMare(0, 0.5))
-    assert not equal(outcome(corrected), outcome(plain))
-
-
-@pytest.mark.parametrize("correction", [Predict(), GapAware(), PipeMare()])
-def test_they_differ_and_threads_end_in_the_same_bits(correction):
-    method = "pipedream_inplace" if isinstance(correction, PipeMare) else "pipedream"
-    plain = outcome(trained(mlp(), 3, vectors(9), method))
-    found = outcome(trained(mlp(), 3, vectors(9), method, correction=correction))
-    assert not equal(found, plain)
-    for own in ({}, {"workers": 2}):
-        other = trained(mlp(), 3, vectors(9), method, "threads", correction=correction, **own)
-        assert equal(outcome(other), found)
-
-
-def test_by_fit_with_nesterov_s_optimiser():
-    x = torch.randn(64, 6)
-    data = x, x[:, :3].argmax(1)
-    options = {"cuts": [2, 4], "progress": False, "method": "pipedream"}
-    for own in ({"correction": GapAware()}, {"optimizer": nadam, "lr": 1e-3}):
-        assert alkit.fit(mlp(), data, **own, **options).losses.isfinite().all()
-
-
 @pytest.mark.parametrize(
     ("method", "own", "words"),
     [
         ("fr", {"correction": Predict()}, "Predict with fr: it is for pipedream, ddg"),
         ("pipedream", {"correction": PipeMare()}, "PipeMare with pipedream: .* pipedream_inplace"),
-        ("1f1b", {"correction": GapAware()}, "GapAware with 1f1b"),
         ("pipedream", {"correction": Predict(), "optimizer": plain_sgd}, "SGD says nothing of its"),
-        ("pipedream", {"correction": Predict(), "optimizer": torch.optim.Adamax}, "Adamax says"),
     ],
 )
 def test_what_does_not_fit_is_refused(method, own, words):
     with pytest.raises(ValueError, match=words):
         trained(mlp(), 3, vectors(6), method, **own)
-
-
-def test_settings_are_checked():
-    with pytest.raises(ValueError, match="warmup -1 and decay 0.25"):
-        PipeMare(warmup=-1)
 
 
 def test_a_run_does_not_go_on_with_another_correction(tmp_path):

@@ -262,19 +262,6 @@ def test_codes_replayed_are_the_run_itself_or_those_of_other_classes(name, order
         assert len(second[0].ae.g.tables) == 4 + 1
 
 
-def test_a_control_deals_super_classes_out_to_other_classes(monkeypatch):
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match="3 classes: super-classes are known of DBpedia's 14 only"):
-        made("told")
-    blocks, sample = [nn.Linear(WIDTH, WIDTH)], torch.zeros(2, WIDTH)
-    own, dealt = (
-        variants.build(name, copy.deepcopy(blocks), 14, sample, lr=LR)[0].ae.g[0].table[:, 14:]
-        for name in ("told", "told_dealt")
-    )
-    assert torch.equal(own.sum(0), dealt.sum(0))
-    assert (own != dealt).any(dim=1).sum() > 7  # most classes have another's
-
-
 # ---- a head on top ----
 
 
@@ -291,35 +278,3 @@ def test_a_head_learns_and_leaves_the_layers_to_the_bit(name):
     x, _, index = batch()
     assert torch.equal(model.predict(x, read="code"), plain.predict(x))
     assert torch.equal(model.predict(x), model.head(model(x, index)[0]))
-
-
-# ---- what all variants share ----
-
-
-def test_all_variants_start_from_the_same_blocks_and_give_scores_at_the_end():
-    x, _, _ = batch()
-    firsts = []
-    for name in variants.VARIANTS:
-        model = made(name, seed=4)
-        f = model[0].enc.f if name in LOCAL else getattr(model[0], "f", model[0])
-        firsts.append(f[0].weight)
-        assert model.predict(x).shape == (BATCH, CLASSES)
-    assert all(torch.equal(one, firsts[0]) for one in firsts)
-    sizes = {
-        name: variants.head_parameters(made(name)) for name in ("bp", "deep_supervision", "cosine")
-    }
-    head = WIDTH * CLASSES + CLASSES
-    wide = WIDTH * 128 + 128 + CLASSES * 128
-    assert sizes == {"bp": head, "deep_supervision": 3 * head, "cosine": 3 * wide}
-    with pytest.raises(ValueError, match=r"no variant 'al'; there are bp, deep_supervision"):
-        made("al")
-
-
-def test_a_linear_head_pools_pictures_as_the_codes_bridges_do():
-    pooled = []
-    for name in ("linear", "fixed_codes", "coupled"):
-        blocks = [nn.Conv2d(1, 96, 3, padding=1)]
-        b = variants.build(name, blocks, CLASSES, torch.zeros(2, 1, 8, 8), lr=LR)[0].enc.b
-        pooled.append([tuple(p.shape) for p in b[0].parameters()])
-    assert pooled[0] == pooled[1] == pooled[2]
-    assert pooled[0][0][0] == 96  # as many channels as the block, where the code is wider

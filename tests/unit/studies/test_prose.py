@@ -5,10 +5,6 @@ import pytest
 from studies.delayed.prose import load_prose
 
 
-def test_embedded_text():
-    assert len(load_prose("pydocs")) > 100
-
-
 @pytest.mark.realdata
 def test_wikitext_is_cut_into_articles():
     try:
@@ -18,8 +14,3 @@ def test_wikitext_is_cut_into_articles():
     assert len(documents) == 60
     assert documents[0][0].startswith("Homarus gammarus , known as the European lobster")
     assert sum(map(len, documents)) > 5_000
-
-
-def test_a_part_that_there_is_not():
-    with pytest.raises(ValueError, match="give train, valid or test"):
-        load_prose("pydocs", "dev")

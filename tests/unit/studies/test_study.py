@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
 from alkit.lab.compare import gap
-from studies.common.study import TUNING_SEED, Study, listed
+from studies.common.study import TUNING_SEED, Study
 
 STUDY = Study(
     contrasts=[("a", "b"), ("c", "b"), ("a", "x")],
@@ -45,9 +44,6 @@ def test_a_rate_beside_one_that_diverged_is_no_edge():
     assert found == {("d", "m", "a"): 0.2, ("d", "m", "b"): 0.2, ("d", "m", "c"): 0.1}
     edges = STUDY.edges(recorded).set_index("method")
     assert list(edges.index) == ["b", "c"]
-    assert edges.tried["c"] == "0.1, 0.2, 0.4"
-    assert STUDY.chosen_rates(pd.DataFrame()) == {}
-    assert not len(STUDY.edges(pd.DataFrame()))
 
 
 def test_contrasts_share_one_error_rate_and_one_margin():
@@ -56,15 +52,7 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     found = STUDY.contrast_gaps(pd.DataFrame(rows))
     first, *_ = found["d", "m", "a - b"]
     assert found["d", "m", "a - b"][1] == pytest.approx(3 * first.p)  # a - x counts, too
-    table = STUDY.table(found).set_index("contrast")
-    assert list(table.verdict) == ["ahead", "equal", "undecided"]
-    assert list(table["p, within 2.0"] < 0.05) == [False, True, False]
-    assert STUDY.points(found, "ahead") == [first.points]
-    figure = STUDY.draw(found, "One is ahead")
-    assert figure.get_suptitle() == "One is ahead"
-    shown = [each.get_text() for each in figure.axes[0].get_yticklabels()]
-    assert shown == ["a - b: ahead (5)", "c - b: equal (5)", "a - x: undecided (0)"]
-    plt.close("all")
+    assert list(STUDY.table(found).verdict) == ["ahead", "equal", "undecided"]
     counted, left = (
         replace(STUDY, missing=each).contrast_gaps(pd.DataFrame(rows))
         for each in ("counted", "left out")
@@ -72,7 +60,6 @@ def test_contrasts_share_one_error_rate_and_one_margin():
     assert [key[2] for key in counted] == [key[2] for key in left] == ["a - b", "c - b"]
     assert counted["d", "m", "a - b"][1] == pytest.approx(3 * first.p)
     assert left["d", "m", "a - b"][1] == pytest.approx(2 * first.p)
-    assert STUDY.contrast_gaps(pd.DataFrame()) == {}
 
 
 def test_a_gap_is_taken_over_the_seeds_that_both_have_on_one_part():
@@ -80,11 +67,5 @@ def test_a_gap_is_taken_over_the_seeds_that_both_have_on_one_part():
     rows += [row("b", "accuracy", 40.0, seed) for seed in (1, 2)]
     found = gap(pd.DataFrame(rows), "a", "b")
     assert (found.seeds, found.points) == (1, 50)
-    assert str(gap(pd.DataFrame(rows), "a", "c")) == "no seed has both yet"
     with pytest.raises(ValueError, match="on parts of 30, 200 samples"):
         gap(pd.DataFrame([*rows[1:], rows[2] | {"n": 30}]), "a", "b")
-
-
-def test_a_list_is_read_as_a_sentence():
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b and c"
