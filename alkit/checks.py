@@ -9,7 +9,7 @@ training      something learns, and no copy loses what the original has
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from alkit.data.given import Loader, first_samples
 from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
-from alkit.engine.losses import CLASSES, options_of
+from alkit.engine.losses import CLASSES, check_labels, options_of
 from alkit.engine.trainer import Plan
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
 
@@ -89,11 +89,11 @@ def look(plan: Plan, room: str) -> Plan:
     if loss is not None and headed:
         alone = room == "elastic" and max(plan.ranks, plan.workers or 1) == 1
         _check_loss(plan, loss, one_graph=plan.method == "bp" or alone or room == "split")
-    numbers = loss is None or (isinstance(loss, Hashable) and options_of(loss)[1] is CLASSES)
+    numbers = loss is None or options_of(loss)[1] is CLASSES
     for part in (data.train, data.validation, data.test) if numbers else ():
         labels = getattr(part, "y", None)
         if plan.classes and isinstance(labels, Tensor) and are_numbers(labels):
-            _check_labels(labels, plan.classes, loss)
+            check_labels(labels, plan.classes, loss)
     return plan
 
 
@@ -146,15 +146,6 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
             f"of half a batch the network makes something else than of the whole ({_shapes(x)}):"
             " give micro=1 and no ranks, or inputs that have a row for each sample"
         )
-
-
-def _check_labels(y: Tensor, width: int, loss: Any) -> None:
-    """Refuse class numbers without a score, and name the first."""
-    bad = ((y < 0) | (y >= width)) & (y != options_of(loss)[0].get("ignore_index", -100))
-    if bad.any():
-        first = int(bad.nonzero()[0])
-        said = f"label {int(y[first])} of sample {first} has no score"
-        raise ValueError(f"{said}: labels are 0 to {width - 1}")
 
 
 def _check_targets(scores: Any, y: Tensor, every: Tensor, loss: Any) -> None:

@@ -181,8 +181,8 @@ class AL(nn.Module):
         self.losses = associated.detach(), autoencoder.detach()
         self._ready = "update"
 
-    def update(self, step: Callable[[Any], None] = step) -> None:
-        """Step both optimisers, by `step(optimizer)`."""
+    def update(self) -> None:
+        """Step both optimisers."""
         if self._ready != "update":
             raise RuntimeError("update() needs a backward of its own: call layer.backward() first")
         for each in self.optimizers.values():

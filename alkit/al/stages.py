@@ -6,7 +6,7 @@ as it is   F B U   three tasks, a hundred operators
 compiled   F . U   one call, after which the backward has nothing left to do
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from alkit.data.given import as_pair
 from alkit.engine.compiled import Compile, Step
 from alkit.engine.device import beside, place
 from alkit.engine.losses import LossLog
-from alkit.engine.optimizers import Kernels, backward, check_reached, step
+from alkit.engine.optimizers import backward, check_reached, step
 from alkit.engine.random import noise_of
 
 _STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
@@ -75,8 +75,6 @@ def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
 class PartStage:
     """An AL layer, a head above them (the last stage), or a whole model under backprop."""
 
-    by: Callable[..., None] = staticmethod(step)
-
     def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
         self.epoch, self.part, self.index = epoch, part, index
         self.loss = torch.zeros(())  # of a head, or a whole model
@@ -120,9 +118,9 @@ class PartStage:
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimisers."""
         if isinstance(self.part, AL):
-            self.part.update(self.by)
+            self.part.update()
         else:
-            self.by(self.part.optimizer, self.part.clip)
+            step(self.part.optimizer, self.part.clip)
 
 
 class WholeStage(PartStage):
@@ -130,7 +128,7 @@ class WholeStage(PartStage):
 
     def __init__(self, epoch: Epoch, part: AL | BPModel, index: int) -> None:
         super().__init__(epoch, part, index)
-        self.step, self.done, self.kernels = _step_of(part), False, Kernels()
+        self.step, self.done = _step_of(part), False
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
         """Do what the stage's forward does, and if it is compiled the backward as well."""
@@ -141,7 +139,6 @@ class WholeStage(PartStage):
         x, y = self.part.taken(x, y) if isinstance(self.part, AL) else (x, payload[-1])
         found = self.step(x, y)
         self.done = found is not None
-        self.by = self.kernels if self.done else step
         if found is None:
             return super().forward(payload, batch, micro)
         self.epoch.by_stage[self.index].note(found[0])

@@ -1,7 +1,4 @@
-"""What users give as data, as sources that a loop can ask for batches (x, y).
-
-x and y are handed on as they were given; arrays become tensors.
-"""
+"""What users give as data, as sources of batches (x, y) as they were given; arrays are tensors."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +17,7 @@ from alkit.base.seeds import drawing_from, generator_for, seed_for
 from alkit.data.parts import DataSet, Pairs, Part
 
 ARRAYS = (np.ndarray, pd.Series, pd.DataFrame)
+END = object()
 PLAIN = (torch_data.SequentialSampler, torch_data.RandomSampler)
 
 
@@ -79,8 +77,8 @@ def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:
     batches = (batch for whole in [source] for batch in whole)  # opened when it is first asked
     for number in count():
         with drawing_from(state):
-            batch = next(batches, None)
-        if batch is None:
+            batch = next(batches, END)
+        if batch is END:
             return
         x, y = as_pair(batch, number)
         if number and not tree.batch_size(x):

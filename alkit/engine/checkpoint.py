@@ -117,7 +117,6 @@ def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -
         for at, group in enumerate(each["param_groups"] if each else ()):
             own = set(group) - MOVED - (CYCLED if "base_momentum" in group else set())
             found |= {f"{key} of optimiser {name}.{at}": group[key] for key in sorted(own)}
-            found[f"number of parameters of optimiser {name}.{at}"] = len(group["params"])
     lines = enumerate(re.sub(r" at 0x[0-9a-f]+", "", network).splitlines(), 1)
     return found | {f"line {at} of the network": line.strip() for at, line in lines}
 

@@ -1,7 +1,7 @@
 """A part's forward, losses and backward as one compiled call, without the interpreter's lock.
 
     eager      lock | f | lock | b | lock | loss | ... backward ... | lock | Adam
-    compiled   lock | f, b, losses and backward, in C++                    | lock | Adam's kernel
+    compiled   lock | f, b, losses and backward, in C++                    | lock | Adam
 
 Threads with small operators wait for the lock between them; Inductor's C++ wrapper holds none.
 """

@@ -1,13 +1,16 @@
 """What a model is worth on a part: how many samples it has right, or its loss, and own metrics."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from alkit.base import tree
+from alkit.base.arguments import given
 from alkit.data.given import as_source
 from alkit.data.labels import are_shares
 from alkit.engine.losses import Loss, loss_of, options_of, weight
@@ -122,13 +125,19 @@ def judge(
         scores, targets = whole
         numbers = _classes(scores, targets) if classes else None
         targets = targets if numbers is None else numbers[0]
-        values |= {name: float(own(scores, targets)) for name, own in metrics.items()}
+        values |= {name: _number(name, own(scores, targets)) for name, own in metrics.items()}
     return Judged(correct, whole[0] if whole else None, values)
 
 
 def by_column(loss: Loss) -> bool:
     """Say whether a loss takes every column of the targets for itself."""
     return any(word in str(loss) for word in ("binary_cross_entropy", "BCE"))
+
+
+def _number(name: str, value: Any) -> float:
+    if value is None or math.prod(np.shape(value)) != 1:
+        raise ValueError(f"metric {name!r} makes {given(value)}: return one number")
+    return float(value)
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from alkit.data.given import Source, generators_of
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.callbacks import Best
 from alkit.engine.evaluate import Judged
-from alkit.engine.losses import check_finite
+from alkit.engine.losses import check_finite, looked_at
 from alkit.engine.messages import Group
 from alkit.engine.rates import Rates
 from alkit.engine.trainer import Plan, Record, Row, Trained, Trainer
@@ -79,6 +79,8 @@ class _Run:
             self.path = Path(plan.checkpoint)
             self.first_rows = checkpoints.first_rows(plan.data.train)
             self._begin()
+        if plan.metrics and not self.rows:  # one that fails does so before the first step
+            self._judged(plan.data.validation or plan.data.test)
 
     @property
     def ended(self) -> bool:
@@ -89,8 +91,11 @@ class _Run:
         """Train once on every batch, measure, ask the callbacks, and keep what has come of it."""
         plan, trainer, rate = self.plan, self.trainer, self.rates.start_epoch()
         dealt = trainer.batches(plan, plan.data.train, len(self.rows))
-        batches = _Timed(dealt, bar, plan.method)
+        looked = looked_at(dealt, plan.loss, trainer.loss, plan.classes)
+        batches = _Timed(looked, bar, plan.method)
+        self._turn("train")
         trained, start_s = trainer.train(batches), time.perf_counter()
+        self._turn("eval")
         check_finite(trained.losses, getattr(trained, "head", None))
         measured = self._judged(plan.data.validation).columns()
         times = {"data_s": batches.seconds, "train_s": trained.seconds - batches.seconds}
@@ -140,6 +145,11 @@ class _Run:
             settings=self.settings,
             details=last,
         )
+
+    def _turn(self, mode: str) -> None:
+        """Tell optimisers that have modes whether their weights are trained or used."""
+        for each in self.trainer.named_optimizers().values():
+            getattr(each, mode, bool)()
 
     def _call_back(self, row: Row) -> None:
         """Let the callbacks add columns, or end the run; ranks end together."""

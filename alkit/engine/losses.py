@@ -4,7 +4,7 @@ torch's losses say what their mean is over: samples, elements, targets that are 
 their classes' weights. All of it is known before the first forward, so micro-batches add up.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from alkit.base import tree
 from alkit.base.arguments import given
+from alkit.data.labels import check_shares
 from alkit.engine.device import tensors_at
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
@@ -65,7 +66,7 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
             said |= {"reduction": None} if said["reduction"] == "mean" else {}
         return said, kind
     said = {"reduction": loss.reduction} if hasattr(loss, "reduction") else {}
-    return said, FUNCTIONS.get(loss)
+    return said, FUNCTIONS.get(loss) if isinstance(loss, Hashable) else None
 
 
 def weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
@@ -105,6 +106,30 @@ class LossLog:
         """Return all of them, float or double (batches, columns)."""
         rows = torch.stack(self.noted).cpu()
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+
+def check_labels(y: Tensor, classes: int, loss: Any, where: str = "") -> None:
+    """Refuse class numbers without a score, and name the first."""
+    bad = ((y < 0) | (y >= classes)) & (y != options_of(loss)[0].get("ignore_index", -100))
+    if bad.any():
+        first = int(bad.nonzero()[0, 0])
+        said = f"label {int(y[bad][0])} of sample {first}{where} has no score"
+        raise ValueError(f"{said}: labels are 0 to {classes - 1}")
+
+
+def looked_at(
+    batches: Iterable[Any], own: Loss | None, loss: Loss, classes: int | None
+) -> Iterator[Any]:
+    """Yield batches, after a look at targets that a loss of classes compares."""
+    compares = classes and options_of(loss)[1] is CLASSES
+    for number, batch in enumerate(batches):
+        y = batch[1] if compares and isinstance(batch, tuple) and len(batch) == 2 else None
+        if isinstance(y, Tensor) and y.device.type == "cpu":
+            if y.is_floating_point() and own is None:
+                check_shares(y)
+            elif not y.is_floating_point() and y.dtype != torch.bool:
+                check_labels(y, classes or 0, loss, f" of batch {number}")
+        yield batch
 
 
 def check_finite(*losses: Tensor | None) -> None:

@@ -111,10 +111,6 @@ class Receiver:
         return Message(place, batch, mark, payload, size)
 
 
-class RanksDiffer(RuntimeError):
-    """Two ranks have different weights or batches."""
-
-
 class Group:
     """The ranks that this process has joined; where there are none, or `alone`, rank 0 of 1."""
 
@@ -162,7 +158,7 @@ class Group:
         differ = self.total((own != self.broadcast(own)).long())
         if differ.any():
             at = int(differ.nonzero()[0])
-            raise RanksDiffer(
+            raise RuntimeError(
                 f"{when}{int(differ[at])} of {self.ranks} ranks differ from rank 0 in"
                 f" {[*parts][at]}: {advice}"
             )

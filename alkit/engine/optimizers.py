@@ -3,20 +3,16 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from operator import is_
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import optimizer as everywhere
-from torch.optim.adam import adam as adam_of_tensors
 
 from alkit.base.arguments import check_real, given
 from alkit.engine.compiled import no_compilation
 
 Factory = Callable[..., torch.optim.Optimizer]
 RATE = 1e-3  # the default of every method that follows a gradient
-KERNEL = "lr", "eps", "weight_decay", "decoupled_weight_decay", "amsgrad", "maximize", "fused"
 
 
 def adam(parameters: Iterable[nn.Parameter], lr: float = RATE) -> torch.optim.Optimizer:
@@ -100,42 +96,6 @@ def step(optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> 
         _clip(optimizer, clip)
     with no_compilation():
         optimizer.step()
-
-
-class Kernels:
-    """Steps whose gradients stay in one place, so that fused Adam finds its tensors only once.
-
-    To find them again at each step takes as long as the step of a small block.
-    """
-
-    def __init__(self) -> None:
-        self.found: dict[Any, list[Any]] = {}  # by optimiser: parameters, gradients, moments
-
-    def __call__(self, optimizer: torch.optim.Optimizer | None, clip: float | None = None) -> None:
-        """Do what `step` does."""
-        held = self.found.get(optimizer)
-        if optimizer and held and all(map(is_, held[1], (each.grad for each in held[0]))):
-            group, *_ = optimizer.param_groups
-            beta1, beta2 = group["betas"]
-            own = {name: group[name] for name in KERNEL}
-            with torch.no_grad():
-                adam_of_tensors(*held, beta1=beta1, beta2=beta2, **own)
-            return
-        step(optimizer, clip)
-        if isinstance(optimizer, torch.optim.Adam) and clip is None and _is_kernel(optimizer):
-            self.found[optimizer] = held = [[] for _ in range(6)]
-            optimizer._init_group(*optimizer.param_groups, *held)
-
-
-def _is_kernel(optimizer: torch.optim.Adam) -> bool:
-    """Say whether an optimiser's step is fused Adam's kernel, of one group, and nothing else."""
-    own = getattr(optimizer.step, "_wrapped_by_lr_sched", "step" not in vars(optimizer))
-    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    hooks = hooks or everywhere._global_optimizer_pre_hooks
-    hooks = hooks or everywhere._global_optimizer_post_hooks
-    group, *others = optimizer.param_groups
-    plain = type(optimizer) in (torch.optim.Adam, torch.optim.AdamW) and not group["amsgrad"]
-    return bool(own and plain and group["fused"] and not hooks and not others)
 
 
 def _clip(optimizer: torch.optim.Optimizer, norm: float) -> None:

@@ -29,10 +29,8 @@ def owners(schedule: Schedule) -> list[int]:
     """Return the worker of each stage."""
     found = {(s, schedule.lane(Task(kind, s, 0, micro))) for kind, s, micro in schedule.places}
     if schedule.free or len(found) > schedule.stages:
-        raise ValueError(
-            f"{schedule.name} shares a stage among workers, which ranks can't: take al_pipeline"
-            " with cuts, or threads"
-        )
+        said = f"{schedule.name} shares a stage among workers, which ranks can't"
+        raise ValueError(f"{said}: take al_pipeline with cuts, or threads")
     return [worker for _, worker in sorted(found)]
 
 

@@ -47,7 +47,6 @@ def test_a_block_says_itself_how_it_trains(family):
     assert (norm.running_mean == 0).all()
 
 
-@red("nobody turns an optimiser")
 @held(BACKPROP)
 def test_an_optimiser_is_told_when_its_weights_are_used(family):
     told = []
@@ -118,16 +117,14 @@ def test_what_gets_no_gradient_is_named(family):
 # 3. nothing is decided by a few samples that later ones can contradict
 
 
-@red("labels of a late batch are looked at by torch")
-@held()
+@held([each for each in FAMILIES if each.method not in ("elastic", "pipelearn")])  # torch's words
 def test_a_late_label_is_named(family):
     late = [*BATCHES[:3], (X[:8], Y[:8] + 7)]
     with pytest.raises(ValueError, match="label"):
         family.fit(net(), late)
 
 
-@red("rows of a late batch are looked at by bp and AL alone")
-@held([each for each in FAMILIES if each.method in "seq 1f1b ddg pipedream fr elastic dtp".split()])
+@held([each for each in FAMILIES if each.method in "seq 1f1b ddg pipedream fr dtp".split()])
 def test_late_rows_of_several_labels_are_refused(family):
     shares = [(x, one_hot(y, C).float()) for x, y in BATCHES]
     with pytest.raises(ValueError, match="add up to 1"):
@@ -166,7 +163,6 @@ def test_a_block_over_a_batch_gets_batches(family):
     family.fit(nn.Sequential(nn.Linear(WIDTH, 8), nn.Tanh(), Centred(8, C)), BATCHES)
 
 
-@red("metrics are first called after an epoch")
 @held()
 @pytest.mark.parametrize("wrong", [lambda s, y: torch.zeros(3, 3), lambda s, y: None])
 def test_a_metric_that_is_no_number_is_said_before_the_first_step(family, wrong):
@@ -388,7 +384,7 @@ def test_a_hugging_face_network_is_cut_at_its_layers():
 # 8. nothing that the process shares is lent
 
 
-@red("a loader draws from torch's generator, which is lent to it")
+@pytest.mark.xfail(reason="a loader draws from torch's generator, which is lent to it")
 @held()
 def test_another_thread_finds_torch_s_generator_where_it_was(family):
     model, state, ended, seen = net(), torch.get_rng_state(), threading.Event(), set()
@@ -438,7 +434,6 @@ def test_a_pipe_is_no_checkpoint(use, tmp_path):
 GIVEN = [X.numpy(), loader(32, shuffle=False), loader(32).dataset, BATCHES]
 
 
-@red("record.predict takes tensors alone")
 @held()
 @pytest.mark.parametrize("given", GIVEN)
 def test_predict_takes_what_fit_takes(family, given):

@@ -1,17 +1,13 @@
 """Clipping and autocast, against plain torch; losses that are looked at late."""
 
-from functools import partial
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import alkit
 from alkit.data.given import as_splits
 from alkit.engine.losses import check_finite
-from alkit.engine.optimizers import Kernels, step
 from tests.helpers import differences, state_of
 
 x = torch.randn(48, 6, generator=torch.Generator().manual_seed(1))
@@ -101,50 +97,3 @@ def test_a_loss_that_is_not_finite_is_named():
         check_finite(None, losses)
     with pytest.raises(FloatingPointError, match="the loss is inf at batch 5 of the epoch: lower"):
         check_finite(losses[:, :1, :1])
-
-
-@pytest.mark.parametrize(
-    ("make", "looked_up"),
-    [
-        (partial(torch.optim.Adam, fused=True), True),
-        (partial(torch.optim.AdamW, fused=True, weight_decay=0.1, betas=(0.8, 0.9)), True),
-        (partial(torch.optim.Adam, fused=True, maximize=True, weight_decay=0.1), True),
-        (partial(torch.optim.Adam, fused=True, amsgrad=True), False),
-        (torch.optim.Adam, False),
-        (alkit.clipped(partial(torch.optim.Adam, fused=True), 0.1), False),
-        (partial(torch.optim.SGD, lr=0.1, momentum=0.9), False),
-    ],
-)
-def test_a_kernel_s_step_is_the_optimiser_s(make, looked_up):
-    """A parameter without a gradient, a rate that changes, gradients that move: the same bits."""
-    states = []
-    for steps in (Kernels(), step):
-        model = nn.Sequential(*blocks())
-        optimizer = make(model.parameters())
-        half = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
-        gradients = [torch.zeros_like(each) for each in model.parameters()][:-1]
-        for number in range(6):
-            gradients = [each.clone() for each in gradients] if number == 3 else gradients
-            for each, gradient in zip(model.parameters(), gradients, strict=False):
-                noise = torch.Generator().manual_seed(number)
-                each.grad = gradient.copy_(torch.randn(gradient.shape, generator=noise))
-            steps(optimizer)
-            half.step()
-        states.append(model.state_dict())
-        assert looked_up == (optimizer in getattr(steps, "found", [])) or steps is step
-    assert not differences(*states)
-
-
-def test_a_kernel_calls_the_hooks_of_all_optimisers():
-    """torch keeps those for the whole process, beside an optimiser's own."""
-    model, seen, steps = nn.Linear(2, 2), [], Kernels()
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    hook = register_optimizer_step_post_hook(lambda *_: seen.append(1))
-    try:
-        for each in model.parameters():
-            each.grad = torch.ones_like(each)
-        for _ in range(3):
-            steps(optimizer)
-    finally:
-        hook.remove()
-    assert len(seen) == 3
