@@ -53,19 +53,6 @@ def test_points_of_a_grid_are_all_combinations(notebook, tmp_path):
     assert values == [(0, "ok"), (0, "die"), (1, "ok"), (1, "die")]
 
 
-def test_the_kernel_gets_absolute_paths_and_threads_if_asked(notebook, monkeypatch):
-    monkeypatch.setenv("ALKIT_DATA", "somewhere")
-    monkeypatch.setenv("PYTHONPATH", "/mine")
-    job = batch.plan(notebook, "smoke", {"seed": 5})
-    told = batch.environment(job)
-    assert told["ALKIT_DATA"] == os.path.abspath("somewhere")
-    assert told["ALKIT_RUN_FOLDER"] == str(job.folder)
-    assert "OMP_NUM_THREADS" not in told
-    assert told["PYTHONPATH"] == os.pathsep.join([str(paths.root()), "/mine"])
-    job = batch.plan(notebook, "smoke", {}, threads=3)
-    assert batch.environment(job)["OMP_NUM_THREADS"] == "3"
-
-
 def test_a_sweep_goes_on_after_each_kind_of_failure_and_runs_nothing_twice(notebook, monkeypatch):
     """Four runs, one of which ends well, is recorded, and counts the next time."""
     text = "notebook: 10_x.ipynb\ngrid:\n  mode: [raise, die, leave, ok]\n"

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from alkit.lab.compare import Gap, gap, of_seeds
+from alkit.lab.compare import gap, of_seeds
 from studies.common.study import Study, holm
 
 
@@ -38,19 +38,6 @@ def test_holm_by_hand_and_equivalence_by_two_one_sided_tests():
     assert of_seeds(differences + 0.5).p_within(0.5) > 0.5  # the mean is outside
     assert math.isnan(of_seeds([0.0]).p_within(0.5))
     assert found.p_within(0) > 0.5  # nothing is within no margin
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "seeds", "decided"),
-    [
-        (0.5, 1.0, 5, True),
-        (-0.5, 1.0, 5, False),
-        (0.5, 1.0, 4, False),
-        (math.nan, math.nan, 1, False),
-    ],
-)
-def test_verdicts_need_the_interval_and_enough_seeds(low, high, seeds, decided):
-    assert Gap((low + high) / 2, low, high, seeds).decided == decided
 
 
 def _rows(method, seed, value, metric="accuracy"):

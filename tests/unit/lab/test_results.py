@@ -46,15 +46,6 @@ def test_a_record_comes_back_as_it_went_in():
     assert set(frame["parameters"]) == {'{"cuts": null, "lr": 0.1}'}
 
 
-def test_a_run_lies_where_its_runner_says_or_under_its_parameters(monkeypatch, checkout):
-    one, other = filled(seed=1).save(), filled(seed=2).save()
-    assert one.parents[1] == other.parents[1] == checkout / "runs"
-    assert one.parent.name.startswith("02_al.cpu.r")
-    assert one != other
-    monkeypatch.setenv("ALKIT_RUN_FOLDER", str(checkout / "runs" / "x"))
-    assert results.Run("02_al", "cpu").save() == checkout / "runs" / "x" / "record.json"
-
-
 def test_a_notebook_knows_what_its_names_hold_now(notebook, monkeypatch):
     assert results.Run("10_x").parameters == {}  # a script
     main = sys.modules["__main__"]

@@ -1,4 +1,4 @@
-"""Figures show the data they are given; dashboards follow their sliders."""
+"""Figures show the data they are given."""
 
 import matplotlib
 
@@ -10,7 +10,6 @@ from matplotlib.artist import Artist
 from alkit.lab import viz
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al_pipeline
-from studies.common.dashboards import ScheduleDashboard
 
 
 @pytest.fixture(autouse=True)
@@ -40,20 +39,6 @@ def test_saved_files_are_byte_identical(tmp_path, monkeypatch):
         viz.save(viz.gantts({"one": _timeline()}, "AL is 2"), "x")
     for name in ("x.png", "x.svg"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-
-
-def test_dashboard_is_driven_by_value():
-    dashboard = ScheduleDashboard(layers=4, workers=5)
-    steps = {mode: dashboard.step_s(mode) for mode in dashboard.timelines}
-    assert steps == pytest.approx({"al": 13.2, "al_m": 6.3, "al_fm": 6.3, "al_pipeline": 3.3})
-    picture = dashboard.picture.value
-    dashboard.b.value = 1.0
-    assert dashboard.step_s("al_pipeline") == pytest.approx(2.3)
-    assert dashboard.picture.value != picture
-    assert "AL pipeline 2.3" in dashboard.report.value
-    dashboard.workers.value = 1
-    assert list(dashboard.timelines) == ["al", "al_pipeline"]
-    assert dashboard.step_s("al") == pytest.approx(dashboard.step_s("al_pipeline"))
 
 
 def test_a_figure_is_closed_before_it_is_saved():

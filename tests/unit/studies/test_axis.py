@@ -1,13 +1,10 @@
-"""Notebook 00's rows: what they send, hold and keep, by hand; and intervals over seeds."""
-
-import math
+"""Notebook 00's rows: what they send, hold and keep, by hand."""
 
 import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from alkit.data import datasets
 from alkit.data.parts import DataSet, Part
 from studies.all_methods import memory as axis_memory
 from studies.all_methods import runs
@@ -36,19 +33,6 @@ def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
     assert runs.devices("pipelearn") == 2
 
 
-def test_intervals_are_over_seeds():
-    rows = [("bp", seed, value) for seed, value in enumerate((90.0, 92.0, 94.0))]
-    rows += [("dtp", seed, value) for seed, value in enumerate((89.0, 90.0, 91.0))]
-    found = axis_tables.over_seeds(pd.DataFrame(rows, columns=["name", "seed", "accuracy"]))
-    assert found.accuracy.tolist() == [92.0, 90.0]
-    t = 4.302652729749464  # Student's, 2 degrees of freedom
-    assert found.half.bp == pytest.approx(t * 2 / math.sqrt(3))
-    dtp = found.loc["dtp"]
-    assert (dtp.against_bp, dtp.low, dtp.high) == pytest.approx(
-        (-2.0, -2 - t / math.sqrt(3), -2 + t / math.sqrt(3))
-    )
-
-
 def test_a_seed_counts_once():
     runs_of = {"one": ("bp",), "two": ("dtp",), "all": ("bp", "dtp")}
     rows = [
@@ -63,24 +47,6 @@ def test_a_seed_counts_once():
 def test_rates_are_the_best_on_validation():
     tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
     assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
-
-
-@pytest.mark.parametrize("name", runs.ROWS)
-def test_rows_train_with_the_optimiser_that_they_say(name, monkeypatch):
-    made = []
-    for optimiser in (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD):
-        kept = optimiser.__init__
-
-        def spy(self, *args, kept=kept, kind=optimiser, **more):
-            kept(self, *args, **more)
-            if type(self) is kind:
-                made.append((kind.__name__, self.param_groups[0]["weight_decay"]))
-
-        monkeypatch.setattr(optimiser, "__init__", spy)
-    runs.fitted(name, datasets.load("digits").subset(train=64), 0, 1e-3, batch_size=32)
-    kinds = {"dtp": {"Adam", "SGD"}}
-    assert {kind for kind, _ in made} == kinds.get(name, {"Adam"})
-    assert all(decay == 0 for kind, decay in made if kind != "SGD")
 
 
 WIDE, BATCH = 512, 4
