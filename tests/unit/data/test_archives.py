@@ -37,3 +37,12 @@ def test_files_are_the_same_in_each_form(tmp_path, name, make):
     assert archives.files(path, "", parts=3) == FILES
     assert archives.files(path, r"\.txt$", parts=2) == {"set/a.txt": FILES["set/a.txt"]}
     assert archives.files(path, r"\.(txt|bin)$").keys() == {"a.txt", "b.bin"}
+
+
+@pytest.mark.parametrize(("name", "make"), [("set.zip", make_zip), ("set.tgz", make_tar)])
+def test_a_file_larger_than_any_official_one_is_not_unpacked(tmp_path, monkeypatch, name, make):
+    path = make(tmp_path / name, {"a/small.txt": b"1", "a/large.txt": bytes(100)})
+    monkeypatch.setattr(archives, "MOST", 50)
+    assert archives.files(path, "small") == {"small.txt": b"1"}
+    with pytest.raises(ValueError, match="large.txt has 100 bytes"):
+        archives.files(path, "large")
