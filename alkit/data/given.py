@@ -197,4 +197,6 @@ def _are_samples(data: Any) -> bool:
     first = data[0]
     if isinstance(first, Mapping):
         first = None, first.get("labels", [])
-    return isinstance(first, tuple | list) and len(first) == 2 and np.ndim(first[1]) == 0
+    if not isinstance(first, tuple | list) or len(first) != 2:
+        return False
+    return getattr(first[1], "ndim", not isinstance(first[1], int | float)) == 0

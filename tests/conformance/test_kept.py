@@ -39,7 +39,7 @@ def test_metrics_of_one_s_own_stand_beside_accuracy(family):
     data = rows(26)
     found = family.fit(net(), data, data, data, metrics={"worst": worst}, **OPTIONS)
     assert {"val_acc", "val_worst"} <= set(found.history)
-    assert set(found.metrics) == {"accuracy", "worst"}
+    assert set(found.metrics) == {"accuracy", "loss", "worst"}
 
 
 @held([each for each in FAMILIES if each.method not in ("pipelearn", "elastic")])
