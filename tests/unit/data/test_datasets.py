@@ -116,7 +116,7 @@ SCALED = partial(Part, BYTES, torch.tensor([0, 1]), 2)
 
 REFUSED = [
     (lambda: Part(IMAGES, torch.tensor([0, 2, 3, 9]), 3), "labels are from 0 to 2, got 3"),
-    (lambda: Part(IMAGES, torch.tensor([0, 1, 2]), 3), r"inputs of \[4\] samples, 3 targets"),
+    (lambda: Part(IMAGES, torch.tensor([0, 1, 2]), 3), r"inputs of \[4\] samples, \[3\] targets"),
     (lambda: SCALED(mean=(0.1, 0.2), std=(1, 1)), "mean and std of each channel"),
 ]
 
