@@ -1,5 +1,7 @@
 """Pieces, blocks and networks: what training is put together from; and what is refused."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -163,6 +165,18 @@ def test_a_symmetric_exact_feedback_gives_backprop_s_gradient():
     given = torch.randn(16, 24, dtype=torch.float64)
     rows = torch.eye(3, dtype=torch.float64)[y[:16]]
     assert angles.compare(net, given, rows, 1e-5).angle.max() < 0.1
+
+
+@pytest.mark.parametrize("method", ["dtp", "tp"])
+def test_blocks_train_in_place_by_the_one_face(method):
+    own = blocks()
+    before = copy.deepcopy(nn.ModuleList(own)).state_dict()
+    options = {"iterations": 2, "lr": 1e-3, "batch_size": 8, "progress": False}
+    record = alkit.fit(own, (x, y), method=method, **options)
+    after = nn.ModuleList(own).state_dict()
+    assert all(not torch.equal(after[name], before[name]) for name in before)
+    assert torch.isfinite(record.losses).all()
+    assert torch.equal(record.predict(x), nn.Sequential(*own)(x).detach())
 
 
 HOOKED = nn.Linear(3, 3)

@@ -45,14 +45,6 @@ def test_a_bad_sweep_is_refused_before_its_first_run(notebook, tmp_path, text, m
         batch.plan_sweep(tmp_path / "s.yaml")
 
 
-def test_points_of_a_grid_are_all_combinations(notebook, tmp_path):
-    text = "notebook: 10_x\ngrid: {seed: [0, 1, 1], mode: [ok, die]}"  # a point twice is one
-    (tmp_path / "s.yaml").write_text(text)
-    planned = batch.plan_sweep(tmp_path / "s.yaml", threads=1)
-    values = [(job.parameters["seed"], job.parameters["mode"]) for job in planned]
-    assert values == [(0, "ok"), (0, "die"), (1, "ok"), (1, "die")]
-
-
 def test_a_sweep_goes_on_after_each_kind_of_failure_and_runs_nothing_twice(notebook, monkeypatch):
     """Four runs, one of which ends well, is recorded, and counts the next time."""
     text = "notebook: 10_x.ipynb\ngrid:\n  mode: [raise, die, leave, ok]\n"

@@ -44,11 +44,6 @@ def test_a_seed_counts_once():
     assert axis_tables.accuracies(recorded).accuracy.to_dict() == {"bp": 0, "dtp": 1}
 
 
-def test_rates_are_the_best_on_validation():
-    tried = pd.DataFrame({"name": "a", "lr": [0.1, 0.01, 1.0], "val_acc": [0.9, 0.9, 0.2]})
-    assert runs.best_rates(tried) == {"a": 0.01}  # the lower of equals
-
-
 WIDE, BATCH = 512, 4
 BLOCK = 4 * (WIDE * WIDE + WIDE)  # bytes of a linear block's weights
 
