@@ -4,7 +4,6 @@ import pickle
 import re
 import tarfile
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,25 +14,24 @@ ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_c
 
 def files(path: Path, wanted: str, parts: int = 1) -> dict[str, bytes]:
     """Return a zip's or tar's files in whose name the pattern is found, by its last parts."""
-    asked = re.compile(wanted).search
+    asked, found = re.compile(wanted).search, dict[str, bytes]()
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
-            own = [each for each in archive.infolist() if asked(each.filename)]
-            _check_sizes((each.filename, each.file_size) for each in own)
-            found = {each.filename: archive.read(each) for each in own}
+            for info in archive.infolist():
+                if asked(info.filename):
+                    found[_bounded(info.filename, info.file_size)] = archive.read(info)
     else:
         with tarfile.open(path) as tar:
-            members = [each for each in tar if asked(each.name)]
-            _check_sizes((each.name, each.size) for each in members)
-            opened = ((each.name, tar.extractfile(each)) for each in members)
-            found = {name: file.read() for name, file in opened if file}
+            for member in tar:  # read on the way: a way back is another way from the beginning
+                if asked(member.name) and (file := tar.extractfile(member)):
+                    found[_bounded(member.name, member.size)] = file.read()
     return {"/".join(PurePosixPath(name).parts[-parts:]): own for name, own in found.items()}
 
 
-def _check_sizes(sizes: Iterable[tuple[str, int]]) -> None:
-    for name, size in sizes:
-        if size > MOST:
-            raise ValueError(f"{name} has {size:,} bytes, and no official file has so many")
+def _bounded(name: str, size: int) -> str:
+    if size > MOST:
+        raise ValueError(f"{name} has {size:,} bytes, and no official file has so many")
+    return name
 
 
 class Arrays(pickle.Unpickler):

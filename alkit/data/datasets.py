@@ -152,7 +152,8 @@ def _mnist(*, seed: int, side: int = 28) -> DataSet:
     home, halves = find("mnist").parent, []
     for half in ("train", "t10k"):
         files = [home / f"{half}-{each}-ubyte.gz" for each in ("images-idx3", "labels-idx1")]
-        x, y = (gzip.decompress(own.read_bytes()) for own in files)
+        packed = (gzip.GzipFile(fileobj=io.BytesIO(own.read_bytes())) for own in files)
+        x, y = (each.read(archives.MOST) for each in packed)
         pixels = torch.tensor(np.frombuffer(x, np.uint8, offset=16)).view(-1, 1, 28, 28)
         labels = torch.tensor(np.frombuffer(y, np.uint8, offset=8))
         halves.append((pad(pixels, [(side - 28) // 2] * 4), labels))

@@ -192,7 +192,8 @@ def _are_targets(x: Any, y: Any) -> bool:
 
 def _are_samples(data: Any) -> bool:
     """Say whether something sized holds samples, and not batches: a target has no dimension."""
-    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or not len(data):
+    sized = hasattr(data, "__getitem__") and hasattr(data, "__len__") and len(data)
+    if not sized or isinstance(data, (Mapping, *ARRAYS)):
         return False
     first = data[0]
     if isinstance(first, Mapping):

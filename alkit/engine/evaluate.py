@@ -14,6 +14,7 @@ from alkit.base.arguments import given
 from alkit.data.given import as_source
 from alkit.data.labels import are_shares
 from alkit.engine.losses import Loss, loss_of, options_of, weight
+from alkit.engine.random import noise_of
 
 Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
@@ -105,7 +106,9 @@ def judge(
     classes, hits, kept = False, list[Tensor](), list[tuple[Any, Tensor]]()
     losses, weights = list[float](), list[float]()
     for scores, y in _scored(model, part, batch_size):
-        value, scores = float(loss_of(loss, scores, y)), getattr(scores, "logits", scores)
+        with noise_of(loss, "judged", len(losses)):
+            value = float(loss_of(loss, scores, y))
+        scores = getattr(scores, "logits", scores)
         if not losses:
             found = None if by_column(loss) else _classes(scores, y)
             classes = found is not None and scores.shape[found[1]] > 1
@@ -116,7 +119,9 @@ def judge(
         if metrics or (isinstance(scores, Tensor) and scores.dim() == 2):
             kept.append(tree.map_tensors(_wide, (scores, y)))
     total = sum(own * each for own, each in zip(losses, weights, strict=True) if each)
-    values = {"loss": total if options.get("reduction") == "sum" else total / (sum(weights) or 1)}
+    values = {
+        "loss": total if options.get("reduction") == "sum" else total / (sum(weights) or math.nan)
+    }
     correct = torch.cat(hits) if classes else None
     if correct is not None:
         values = {"accuracy": correct.nanmean().item()} | values

@@ -80,7 +80,8 @@ class _Run:
             self.first_rows = checkpoints.first_rows(plan.data.train)
             self._begin()
         if plan.metrics and not self.rows:  # one that fails does so before the first step
-            self._judged(plan.data.validation or plan.data.test)
+            held = plan.data.validation
+            self._judged(plan.data.test if held is None else held)
 
     @property
     def ended(self) -> bool:
@@ -124,9 +125,7 @@ class _Run:
         self.trainer.gather()
         for name, own in self.trainer.model.named_parameters():
             if not own.isfinite().all():  # the last step's loss may have been a number still
-                raise FloatingPointError(
-                    f"{name} is not finite after the last step: lower the rate"
-                )
+                raise FloatingPointError(f"{name} is not finite after the last step: lower lr")
         if self.best is not None:
             self.trainer.model.load_state_dict(self.best)
             torch.clear_autocast_cache()  # a context of the caller's holds casts of the last ones
@@ -177,10 +176,8 @@ class _Run:
         """Return what may not differ where a run goes on."""
         plan = self.plan
         settings: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "batch_size", "seed")}
-        settings |= {
-            "scheduler": str(self.rates),
-            "best": self.best_by.column or "default",
-        } | identity
+        settings |= {"scheduler": str(self.rates), "best": self.best_by.column or "its own"}
+        settings |= identity
         settings |= {f"lr of {name}": rate for name, rate in self.rates.base.items()}
         settings |= {"callbacks": [type(each).__name__ for each in self.remembering]}
         settings |= {"metrics": sorted(plan.metrics or ())}

@@ -12,13 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from alkit.base.arguments import Brief, check_whole, given
-from alkit.data.given import Source, as_pair, as_source
+from alkit.data.given import ARRAYS, Source, as_pair, as_source
 from alkit.data.parts import DataSet
 from alkit.engine import checkpoint as checkpoints
 from alkit.engine.device import Names, devices_named, spread
@@ -203,7 +202,7 @@ class Record(Brief):
 
     def predict(self, x: Any) -> Tensor:
         """Return scores (B, C) of inputs, tensors or arrays, or of all that a loader or set has."""
-        if isinstance(x, Tensor | np.ndarray | tuple | Mapping):
+        if isinstance(x, (Tensor, tuple, Mapping, *ARRAYS)):
             return self.model.predict(as_pair((x, ()), 0)[0])
         batches = as_source(x).batches(512, shuffle=False)
         return torch.cat([self.model.predict(own).cpu() for own, _ in batches])

@@ -112,8 +112,8 @@ class Whole(nn.Module):
     def __init__(self, module: nn.Module, *, logits: bool = True) -> None:
         super().__init__()
         self.module, self.logits = module, logits
-        first, *others = map(str, inspect.signature(module.forward).parameters.values())
-        self.only = "" if others or first.startswith("*") else first.partition(":")[0]
+        takes = [*inspect.signature(module.forward).parameters.values()]
+        self.only = takes[0].name if len(takes) == 1 and takes[0].kind < 2 else ""  # 2: *several
 
     def forward(self, x: Any) -> Any:
         """Return what the network makes of a batch; of an output with logits these, if wanted."""

@@ -338,6 +338,12 @@ def test_targets_in_memory_have_names(family):
     family.fit(net(), (X, {"class": Y}), loss=loss)
 
 
+@pytest.mark.parametrize("data", [{"a": X}, pd.DataFrame(X.numpy())])
+def test_a_table_without_targets_is_refused_in_a_sentence(data):
+    with pytest.raises(TypeError, match="must be a pair"):
+        alkit.fit(net(), data, method="bp", progress=False)
+
+
 # 7. what can be cut
 
 
@@ -431,7 +437,7 @@ def test_a_pipe_is_no_checkpoint(use, tmp_path):
 
 # 13. what users miss
 
-GIVEN = [X.numpy(), loader(32, shuffle=False), loader(32).dataset, BATCHES]
+GIVEN = [X.numpy(), pd.DataFrame(X.numpy()), loader(32, shuffle=False), loader(32).dataset, BATCHES]
 
 
 @held()

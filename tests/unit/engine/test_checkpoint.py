@@ -230,7 +230,7 @@ def begun(tmp_path_factory):
         ({"threads": 2}, "threads is 1 there and 2 here; give"),
         ({"seed": 4}, "seed is 3 there and 4 here; give"),
         ({"scheduler": None}, "scheduler is CosineAnnealingLR.*there and constant here"),
-        ({"callbacks": [alkit.best("loss")]}, "best is default there and loss here"),
+        ({"callbacks": [alkit.best("loss")]}, "best is its own there and loss here"),
         ({"model": _another_rate()}, "lr of 0.ae.0 is 0.03 there and 1.0 here"),
         ({"data": toy(seed=1)}, "data is toy 60/20/20 .*there and toy 60/20/20"),
         ({"model": _another_optimiser()}, r"betas of optimiser \S+ is \(0.9, 0.999\) there"),

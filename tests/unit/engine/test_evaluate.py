@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, mse_loss, one_hot
+from torch.nn.functional import cross_entropy, dropout, mse_loss, one_hot
 
 from alkit.data.parts import Pairs, Part
 from alkit.engine.evaluate import evaluate, judge, right
@@ -49,6 +49,19 @@ def test_a_loss_is_over_what_counts(batch_size):
     for loss in (cross_entropy, torch.nn.CrossEntropyLoss(weight=torch.tensor([1.0, 5.0, 2.0]))):
         found = judge(MODEL, Pairs(X, y), loss=loss, batch_size=batch_size)
         assert found.values["loss"] == pytest.approx(loss(SCORES, y).item(), **CLOSE)
+
+
+def test_where_no_label_counts_there_is_no_loss():
+    found = judge(MODEL, Pairs(X, torch.full((N,), -100)), loss=cross_entropy, batch_size=4)
+    assert all(math.isnan(each) for each in found.values.values())
+
+
+def test_a_loss_that_draws_is_the_same_each_time_and_moves_nobody_s_generator():
+    loss = lambda scores, y: cross_entropy(dropout(scores, 0.5), y)  # noqa: E731
+    before = torch.get_rng_state()
+    one, two = (judge(MODEL, Pairs(X, LABELS), loss=loss).values["loss"] for _ in range(2))
+    assert one == two
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_loss_that_is_no_number_stays_one():

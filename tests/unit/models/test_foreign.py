@@ -8,6 +8,7 @@ from transformers import BertConfig, BertForSequenceClassification, ViTConfig
 from transformers import ViTForImageClassification as HuggingFaceViT
 
 import alkit
+from alkit.models.blocks import Whole
 from alkit.models.traced import NotTraced
 
 CLASSES = 3
@@ -101,3 +102,12 @@ def test_pictures_by_their_name(name):
     net, x = made(hugging_face_vit)
     batches = [{"pixel_values": x, "labels": torch.arange(6) % CLASSES}] * 2
     assert len(alkit.fit(net, batches, method=name, progress=False).history) == 1
+
+
+@pytest.mark.parametrize("batch", [{"x": pictures}, pictures])
+def test_a_network_s_only_input_may_have_a_default(batch):
+    class Plain(nn.Module):
+        def forward(self, x=None):
+            return x.flatten(1)
+
+    assert torch.equal(Whole(Plain())(batch), pictures.flatten(1))
