@@ -82,6 +82,20 @@ def test_pinned_copies_do_not_change_a_bit():
     assert same(trained("al_pipeline", [ONE])[0], trained("al_pipeline", [ONE], pinned)[0])
 
 
+@pytest.mark.parametrize("method", ["bp", "al_pipeline"])
+def test_narrow_precision_learns(method):
+    torch.manual_seed(0)
+    x = torch.randn(4096, 64)
+    y = (x @ torch.randn(64, 10)).argmax(1)
+    blocks = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3)]
+    own = blocks if method != "bp" else [*blocks, nn.Linear(64, 10)]
+    options = {"num_classes": 10} if method != "bp" else {}
+    options |= {"method": method, "epochs": 5, "device": ONE, "progress": False}
+    with torch.autocast(KIND.type, torch.bfloat16):
+        record = alkit.fit(own, (x, y), **options)
+    assert record.history.loss.iloc[-1] < record.history.loss.iloc[0]
+
+
 @two
 def test_ranks_of_a_device_each():
     data = torch.cat([x for x, _ in batches(8)]), torch.cat([y for _, y in batches(8)])

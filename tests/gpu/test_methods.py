@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import alkit
 from alkit.engine import checkpoint
@@ -141,6 +142,33 @@ def test_narrow_precision(method):
     with torch.autocast(torch.device(ONE).type, torch.bfloat16):
         record = fitted(method, device=ONE, epochs=3)
     assert record.history.loss.iloc[-1] < record.history.loss.iloc[0]
+
+
+@pytest.mark.parametrize("method", ["gpipe", "1f1b"])
+def test_recomputation(method):
+    plain = fitted(method, net(method, 0.3), device=ONE, cuts=[2])
+    again = fitted(method, net(method, 0.3), device=ONE, cuts=[2], recompute=True)
+    assert torch.equal(plain.losses, again.losses)
+
+
+def test_cuts_by_measured_cost():
+    record = fitted("1f1b", device=ONE, cuts="balanced", workers=2)
+    assert at(record) == {ONE}
+
+
+def test_weights_are_saved_for_machines_without_one(tmp_path):
+    record = fitted("al_pipeline", device=ONE)
+    alkit.save(record, tmp_path / "own.safetensors")
+    x = rows(20)[0]
+    here = alkit.load(tmp_path / "own.safetensors", net("al_pipeline")).eval()
+    assert torch.allclose(here(x), record.model.eval()(x.to(ONE)).cpu(), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", HELD)
+def test_a_shuffled_loader_follows_the_seed(method):
+    data = DataLoader(TensorDataset(*rows(91)), 32, shuffle=True)
+    one, other = (fitted(method, None, data, batch_size=None, device=ONE, seed=3) for _ in range(2))
+    near(one, other, 1e-4)
 
 
 def convolutions():

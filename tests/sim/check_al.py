@@ -89,3 +89,19 @@ def test_backward_stays_on_the_worker():
         weight.register_hook(lambda gradient: names.add(threading.current_thread().name))
     train_epoch(model, made_batches(6), "al_pipeline", 3)
     assert names == {"alkit-worker_0", "alkit-worker_1", "alkit-worker_2"}
+
+
+def test_to_moves_a_model_as_set_device_does():
+    here, there = dense_model(3), dense_model(3).to("sim:0")
+    there[1].to("cpu")
+    for model in (here, there):
+        train_epoch(model, made_batches(3), "al_pipeline", 2)
+    assert unlike(state(here), state(there)) == []
+    x = made_batches(1)[0][0]
+    assert torch.equal(here.predict(x), there.predict(x).cpu())
+
+
+def test_devices_are_not_mixed_unseen():
+    model = set_device(dense_model(2), ["sim:0", "sim:0"])
+    with pytest.raises(RuntimeError, match="on the same device"):
+        model[1](made_batches(1)[0][0], made_batches(1)[0][1])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import alkit
 from alkit.data.parts import Pairs
 from alkit.engine import checkpoint
 from tests.sim.device import start
@@ -66,3 +67,15 @@ def test_a_checkpoint_goes_on_on_another_device(first, then, tmp_path, monkeypat
     _, again = trained("bert", then, checkpoint=path)
     assert torch.equal(whole.losses, again.losses)
     assert all(torch.equal(tensor, again.state[name]) for name, tensor in whole.state.items())
+
+
+def test_the_one_face():
+    data = images()
+    options = {"method": "elastic", "epochs": 2, "batch_size": 8, "progress": False}
+    losses = [
+        alkit.fit(make_vit(), (data.x, data.y), device=at, cache=False, **options).losses
+        for at in (None, "auto")
+    ]
+    assert torch.allclose(*losses, rtol=1e-6)
+    with pytest.raises(ValueError, match="2 devices, and a network is on one"):
+        alkit.fit(make_vit(), (data.x, data.y), device=["sim:0", LAST], **options)

@@ -1,4 +1,4 @@
-"""The families on the simulated accelerator; how often a step waits for it."""
+"""The families, BERT and ViT on the simulated accelerator; how often a step waits for it."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
+from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
 from studies.al import families
 from tests.helpers import dense_model, made_batches
 from tests.sim.device import operators, start
@@ -61,6 +62,55 @@ def test_bfloat16(family):
     assert not torch.equal(there.losses, fitted(family, "local_pipeline", TWO).losses)
 
 
+def padded(family):
+    data = _texts(12)
+    torch.manual_seed(0)
+    model = families.model(family, data, "al", **_sizes(family))
+    for module in model.modules():  # noise would be drawn for padding too
+        module.p = 0.0 if isinstance(module, nn.Dropout) else getattr(module, "p", None)
+        if isinstance(module, nn.MultiheadAttention):
+            module.dropout = 0.0
+    return model, data
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_padding_changes_nothing(family):
+    losses = []
+    for device in (None, "sim:0"):
+        model, data = padded(family)
+        losses.append(alkit.fit(model, data, device=device, batch_size=4, progress=False).losses)
+    assert torch.allclose(*losses, rtol=1e-4)
+
+
+def bert():
+    sizes = BertSizes(layers=2, width=8, heads=2, mlp=8, vocabulary=30, tokens=7)
+    tokens = torch.randint(2, 30, (8, 7), generator=torch.Generator().manual_seed(0))
+    batches = (tokens, tokens % 2, tokens > 0), torch.arange(8) % 3
+    return list(bert_classifier(sizes, 3)), [batches] * 3
+
+
+def pictures():
+    sizes = ViTSizes(layers=2, width=8, heads=2, mlp=8, patch=4, image=8, classes=3)
+    x = torch.randn(8, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return list(vit_classifier(sizes)), [(x, torch.arange(8) % 3)] * 3
+
+
+@pytest.mark.parametrize("method", ["bp", "pipedream", "1f1b"])
+@pytest.mark.parametrize("made", [bert, pictures], ids=["bert", "vit"])
+def test_bert_and_vit(made, method):
+    losses = []
+    for device in (None, TWO):
+        blocks, batches = made()
+        if method == "bp":
+            model = alkit.BPModel(blocks, optimizer=partial(torch.optim.SGD), loss=F.cross_entropy)
+        else:
+            model = alkit.delayed.Pipeline(blocks, F.cross_entropy, [len(blocks) // 2])
+        own = {"micro": 2} if method == "1f1b" else {}
+        options = {"method": method, "device": device, "progress": False}
+        losses.append(alkit.fit(model, batches, **own, **options).losses)
+    assert torch.allclose(*losses, rtol=1e-4)
+
+
 def waits(train):
     operators.clear()
     train()
@@ -92,3 +142,10 @@ def test_delayed_gradients_wait_for_losses_and_between_devices(method):
     micro = {"micro": 2} if alkit.delayed.METHODS[method].accumulates else {}
     train = partial(alkit.delayed.train_epoch, pipeline, batches, method, "threads", **micro)
     assert waits(train) == 1
+
+
+def test_times_are_the_hosts():
+    model = alkit.set_device(dense_model(3), ["sim:0", "sim:0", "sim:1"])
+    record = alkit.train_epoch(model, made_batches(6), "al_pipeline", workers=2)
+    assert 0 < record.timeline.span_s < record.seconds
+    assert all(0 <= i.start_s <= i.end_s for i in record.timeline.intervals)

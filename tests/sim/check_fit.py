@@ -86,6 +86,17 @@ def test_target_propagation(method):
     assert torch.equal(here.test_correct, there.test_correct)
 
 
+def test_what_cannot_be_had_is_said():
+    with pytest.raises(ValueError, match="unknown device 'cuda': this machine has cpu, sim:0"):
+        fitted("bp", "cuda")
+    with pytest.raises(ValueError, match="9 devices for 4 layers: give 1 to 4"):
+        fitted("bp", ["sim:0"] * 9)
+    with pytest.raises(ValueError, match="unknown device 'sim:9'"):
+        alkit.fit(blocks(), (x, y), method="pipedream", device="sim:9", ranks=2)
+    with pytest.raises(ValueError, match="2 devices, and a network is on one"):
+        alkit.fit(dtp.network("tiny"), made_set(), device=["sim:0", LAST], progress=False)
+
+
 @pytest.mark.parametrize("method", [*METHODS, "splitfed", "elastic", "dtp"])
 def test_a_network_and_samples_that_are_there_already(method):
     """`net.cuda()`, and no word of a device."""
@@ -102,6 +113,19 @@ def test_a_network_and_samples_that_are_there_already(method):
 
 
 CLASSES = torch.ones(3)
+
+
+@pytest.mark.parametrize("given", ["cpu", "sim:0"])
+def test_weights_of_classes_go_where_the_network_goes(given, tmp_path):
+    x, y = torch.randn(64, 8), torch.arange(64) % 3
+    loss = nn.CrossEntropyLoss(CLASSES.to(given))
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
+    options = {"method": "bp", "progress": False, "loss": loss}
+    alkit.fit(net, (x, y), device="sim:0", checkpoint=tmp_path / "run", **options)
+    many = (x[:, :3] > 0).float()
+    rows = nn.BCEWithLogitsLoss(pos_weight=CLASSES.to("sim:0"))
+    record = alkit.fit(net, (x, many), (x, many), **options | {"loss": rows})
+    assert record.history.val_loss.notna().all()
 
 
 @pytest.mark.parametrize("method", ["bp", "local", "1f1b", "elastic", "dtp"])

@@ -35,6 +35,14 @@ def test_dropout_has_the_bits_of_the_cpu(kind, device, p):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_without_dropout_nothing_is_drawn(device):
+    x = torch.randn(4, 8, device=device)
+    with random_from(0) as _:
+        assert torch.equal(F.dropout(x, 0.0).cpu(), x.cpu())
+        assert torch.equal(F.dropout(x, 0.5, training=False).cpu(), x.cpu())
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_attention_draws_by_its_key(device):
     q = torch.randn(2, 1, 4, 8, device=device)
     attend = lambda: F.scaled_dot_product_attention(q, q, q, dropout_p=0.5).cpu()  # noqa: E731

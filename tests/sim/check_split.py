@@ -8,7 +8,7 @@ from alkit.base import tree
 from alkit.split.half import Half, factory_of
 from alkit.split.settings import Settings
 from tests.sim.device import operators, start
-from tests.unit.split.helpers import same_bits, samples, trained, units
+from tests.unit.split.helpers import pairs_of, same_bits, samples, trained, units
 
 COUNT = start()
 if COUNT < 2:
@@ -31,6 +31,15 @@ def test_a_method_on_a_device_ends_as_on_the_cpu(method, device):
     assert operators.total() > before or (method == "fed" and device == ["cpu", "sim"])
     assert same_bits(here, there)
     assert {t.device.type for t in there.state.values()} == {"cpu"}
+
+
+def test_units_and_samples_that_are_there_already():
+    parts = [samples(14, at) for at in range(2)]
+    held = [tuple(each.to("sim:0") for each in part) for part in parts]
+    options = {"cut": 2, "batch": 7, "epochs": 1}
+    here = pairs_of(units(), parts, **options)
+    there = pairs_of([unit.to("sim:0") for unit in units()], held, **options)
+    assert same_bits(here, there)
 
 
 def test_halves_take_and_give_host_memory():
@@ -63,3 +72,5 @@ def test_the_one_face(method, tmp_path):
     alkit.fit(units("batch"), *parts, device="auto", checkpoint=tmp_path / "run", **options)
     again = alkit.fit(units("batch"), *parts, checkpoint=tmp_path / "run", epochs=2, **options)
     assert torch.equal(again.losses, here.losses)
+    with pytest.raises(ValueError, match="3 devices for heads and tail"):
+        alkit.fit(units(), *parts, device=["sim:0", LAST, "cpu"], **options)

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 import alkit
-from alkit import train_epoch
+from alkit import delayed, train_epoch
+from alkit.base.arguments import check_whole
 from alkit.data import datasets
 from alkit.data.given import as_pair
 from tests.helpers import WIDTH, dense_model, made_batches, train_blocks
@@ -16,8 +17,11 @@ X, Y = made_batches(1)[0]
 @pytest.mark.parametrize(
     ("batches", "text"),
     [
+        ((X, Y), r"batch 0 must be a pair .* got torch.float32 of \(4, 6\)"),
         ([(X, X, Y)], r"got tuple of 3: several inputs are a tuple in it"),
+        ([{"input_ids": X, "y": Y}], "got dict of 2: .* a dict has y as .labels."),
         ([(X, ["a", "b"])], "pandas.factorize makes class numbers"),
+        ([X], "batch 0 must be a pair"),
         ([torch.zeros(2, WIDTH)], "must be a pair"),  # two samples are none
         (torch.utils.data.DataLoader(torch.zeros(2, WIDTH)), "batch 0 must be a pair"),
     ],
@@ -50,17 +54,72 @@ def test_pairs_pass_and_what_everybody_gives_becomes_one():
     assert y is numbers
 
 
-@pytest.mark.parametrize("value", [2.0, True])
+@pytest.mark.parametrize("value", ["2", 2.0, True, [1]])
 def test_numbers_as_texts(value):
     with pytest.raises(TypeError, match=r"workers is .*: it must be a whole number"):
         train_epoch(dense_model(2), [(X, Y)], workers=value)
     with pytest.raises(TypeError, match="epochs is"):
         alkit.fit(dense_model(1), datasets.load("digits"), epochs=value)
+    with pytest.raises(TypeError, match="lr is '0.1': it must be a number"):
+        dense_model(1)[0].set_lr("enc", "0.1")
+    check_whole(workers=None, threads=1)
 
 
-@pytest.mark.parametrize("method", ["bp", "al", "1f1b", "pipedream", "elastic", "dtp", "pipelearn"])
-def test_a_name_that_no_method_knows_is_not_swallowed(method):
-    net = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3))
+@pytest.mark.parametrize(
+    "train",
+    [
+        lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="elastic", clpi=1),
+        lambda: alkit.fit([nn.Linear(6, 3)], (X, Y), method="splitfed", clpi=1),
+    ],
+    ids=["elastic", "split"],
+)
+def test_unknown_settings_list_the_names(train):
+    with pytest.raises(TypeError, match=r"unknown settings clpi.*: there are .*(seed|clip)"):
+        train()
+
+
+@pytest.mark.parametrize("make", [delayed.Pipeline, alkit.BPModel])
+def test_a_whole_network_in_place_of_blocks(make):
+    class Own(nn.Module):
+        pass
+
+    with pytest.raises(TypeError, match="blocks is a whole Own, and .*Give a list of its blocks"):
+        make(Own(), nn.functional.cross_entropy)
+    with pytest.raises(TypeError, match="block 1 must be a module, got 3"):
+        make([nn.Linear(1, 1), 3], nn.functional.cross_entropy)
+
+
+def test_representations_are_one_line():
+    digits = datasets.load("digits")
+    record = train_epoch(dense_model(2), made_batches(3), "al")
+    late = train_blocks([nn.Linear(6, 3)], nn.functional.cross_entropy, made_batches(3))
+    shown = [digits.train, digits, digits.train.batches(4), record, record.timeline, late]
+    for text in map(repr, shown):
+        assert "\n" not in text
+        assert len(text) < 400
+        assert "[[" not in text
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "meant"),
+    [
+        ("bp", "epoch", "epochs"),
+        ("pipedream", "epoch", "epochs"),
+        ("1f1b", "recomputes", "recompute"),
+        ("al", "recipes", "recipe"),
+        ("elastic", "freze", "freeze"),
+        ("dtp", "iteration", "iterations"),
+        ("pipelearn", "aggregate_evry", "aggregate_every"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_recognised(method, name, meant):
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3))
     data = torch.randn(8, 4), torch.arange(8) % 3
-    with pytest.raises(TypeError, match="unknown settings epoch .did you mean 'epochs'"):
-        alkit.fit(net, data, method=method, progress=False, epoch=1)
+    with pytest.raises(TypeError, match=f"unknown settings {name} .did you mean '{meant}'"):
+        alkit.fit(net, data, method=method, progress=False, **{name: 1})
+
+
+def test_a_method_that_is_nearly_right_is_recognised():
+    data = torch.randn(8, 4), torch.arange(8) % 3
+    with pytest.raises(ValueError, match=r"unknown method 'pipdream' \(did you mean 'pipedream'"):
+        alkit.fit([torch.nn.Linear(4, 3)], data, method="pipdream")

@@ -103,10 +103,12 @@ GREY = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=
     ("made", "kind", "message"),
     [
         (Part(ONES, torch.zeros(4), 2), "weak", "augment is 'weak' and x .*: give none$"),
+        (part(), "hard", "augment is 'hard' and x .*: give none, weak, edge, strong"),
         (FLOATS, "strong", "augment is 'strong' and x torch.float32 .*: give none, weak, edge$"),
         (GREY, "strong", "augment is 'strong' .*: give none, weak, edge$"),
+        (Part(torch.rand(4, 9), torch.zeros(4), 2), "weak", "augment is 'weak' .*: give none$"),
     ],
-    ids=["texts", "floats", "grey"],
+    ids=["texts", "unknown", "floats", "grey", "vectors"],
 )
 def test_what_cannot_be_augmented_is_refused(made, kind, message):
     with pytest.raises(ValueError, match=message):

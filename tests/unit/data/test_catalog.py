@@ -48,3 +48,10 @@ def test_a_whole_set_comes_before_a_part_and_alkit_data_before_data(home):
     assert put("data/far/too/deep/set.zip") == "shared/set_part.zip"
     assert put("data/any/set.zip") == "data/any/set.zip"
     assert put("shared/set.zip") == "shared/set.zip"
+
+
+def test_every_entry_says_how_to_get_it():
+    for name, entry in datasets.sets().items():
+        assert entry.get("remotes") or entry.get("how"), name
+        for _, sha256 in entry.get("remotes", ()):
+            assert not sha256 or len(sha256) == 64

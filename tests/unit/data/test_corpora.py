@@ -69,6 +69,15 @@ def test_ag_news(shared):
     assert torch.bincount(data.validation.y).tolist() == [1, 1, 1, 1]
 
 
+def test_options_of_texts(shared):
+    make_tar(shared / "ag_news_csv.tgz", ag_news())
+    short = load("ag_news", max_len=2, max_size=7)
+    assert short.test.x.shape[1] == 2
+    assert len(short.vocabulary) == 7
+    with pytest.raises(TypeError, match="max_length"):
+        load("ag_news", max_length=3)
+
+
 def test_short_texts_are_dropped_from_training_alone_which_makes_the_vocabulary(shared):
     train = [*rows(40), [1, "", ""], [2, "", "The of"], [3, "", "one"]]
     make_tar(shared / "ag_news_csv.tgz", ag_news(train, [*rows(4), [2, "", "..."]]))
@@ -84,13 +93,26 @@ def test_short_texts_are_dropped_from_training_alone_which_makes_the_vocabulary(
     assert any("<unk>" in text for text in words(data, data.validation))
 
 
+def test_the_split_is_a_function_of_the_seed(shared):
+    make_tar(shared / "ag_news_csv.tgz", ag_news())
+    one, again, other = (load("ag_news", seed=s) for s in (1, 1, 2))
+    assert torch.equal(one.train.x, again.train.x)
+    assert words(one, one.train) != words(other, other.train)
+
+
 DAMAGED = [  # a set, the content of a table
     ("ag_news", b'"1","t","d"\n"2","t"\n'),  # a short row, which pandas would fill up
     ("ag_news", b'"1","a\nb","d"\n"2","t","d","e"\n'),
+    ("ag_news", b'"1","t"\n'),
     ("ag_news", b'"1","t","d"\n"5","t","d"\n'),
     ("ag_news", b'"0","t","d"\n"1","t","d"\n'),
+    ("ag_news", b'"1","t","d"\n"x","t","d"\n'),
+    ("ag_news", b""),
+    ("ag_news", b'"1","t","d"\n"1","\xff","d"\n'),
     ("ag_news", b'"1","t","d"\n"1","t","cut off'),
     ("imdb", b"review,sentiment\na b,good\n"),
+    ("imdb", b"review,sentiment\n"),
+    ("imdb", b"review,sentiment\na\n"),
 ]
 
 
@@ -102,6 +124,30 @@ def test_a_damaged_table_is_no_data_set(shared, name, content):
         (shared / "IMDB Dataset.csv").write_bytes(content)
     with pytest.raises((ValueError, TypeError, AttributeError), match=r"\w"):
         load(name)
+
+
+def test_missing_files_and_sets_without_texts_are_named(shared):
+    files = ag_news()
+    files.pop("ag_news_csv/test.csv")
+    path = make_tar(shared / "ag_news_csv.tgz", files)
+    with pytest.raises(KeyError, match="test.csv"):
+        load("ag_news")
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"alkit.datasets.fetch\('ag_news'\) downloads it"):
+        load("ag_news")
+    make_zip(shared / "SST-2.zip", {"readme": b""})
+    with pytest.raises(KeyError, match="train.tsv"):
+        load("sst2")
+
+
+def test_sets_of_the_form_of_ag_news(shared):
+    files = {f"dbpedia_csv/{n}.csv": table(rows(c, 14)) for n, c in (("train", 140), ("test", 28))}
+    files["dbpedia_csv/classes.txt"] = "\n".join(f"Kind{label}" for label in range(14)).encode()
+    make_tar(shared / "dbpedia_csv_10k.tgz", files)
+    data = load("dbpedia")
+    assert data.num_classes == 14
+    assert (data.class_names[0], data.class_names[13]) == ("Kind0", "Kind13")
+    assert words(data, data.test)[13] == ["title13", "class13", "row13"]
 
 
 def imdb(count: int = 40) -> list[list]:

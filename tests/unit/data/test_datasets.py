@@ -45,7 +45,10 @@ def test_digits_are_scikit_learns_standardised_by_the_training_part(digits):
     assert digits.train.x.shape == (1078, 1, 8, 8)
 
 
-def test_digits_may_be_stretched_and_are_a_function_of_the_seed(digits):
+def test_digits_describe_themselves_may_be_stretched_and_are_a_function_of_the_seed(digits):
+    assert digits.describe() == (
+        "digits: 1078 train, 359 validation, 360 test; 10 classes; images 1x8x8"
+    )
     assert digits.class_names == tuple("0123456789")
     state = torch.get_rng_state()
     again, other = load("digits", seed=0), load("digits", seed=1)
@@ -56,6 +59,10 @@ def test_digits_may_be_stretched_and_are_a_function_of_the_seed(digits):
     assert large.train.x.shape == (1078, 1, 32, 32)
     assert torch.equal(large.train.y, digits.train.y)
     assert abs(large.train.x.mean()) < 1e-4
+    with pytest.raises(ValueError, match="no data set 'fashion': give ag_news, .*, digits, "):
+        load("fashion")
+    with pytest.raises(TypeError, match="max_len"):
+        load("digits", max_len=3)
 
 
 def test_a_split_deals_each_sample_once_and_each_class_in_its_share():
@@ -114,9 +121,16 @@ IMAGES, BYTES = torch.zeros(4, 1, 2, 2), torch.zeros(2, 3, 4, 4, dtype=torch.uin
 SCALED = partial(Part, BYTES, torch.tensor([0, 1]), 2)
 
 
+def labelled(*labels):
+    return lambda: Part(IMAGES, torch.tensor(labels), 3)
+
+
 REFUSED = [
-    (lambda: Part(IMAGES, torch.tensor([0, 2, 3, 9]), 3), "labels are from 0 to 2, got 3"),
-    (lambda: Part(IMAGES, torch.tensor([0, 1, 2]), 3), r"inputs of \[4\] samples, \[3\] targets"),
+    (labelled(0, 2, 3, 9), "labels are from 0 to 2, got 3"),
+    (labelled(0, -1, 3, 9), "labels are from 0 to 2, got -1"),
+    (labelled(0, 1, 2), r"inputs of \[4\] samples, \[3\] targets"),
+    (lambda: Part(BYTES[:, :1], torch.tensor([0, 1]), 2), "give mean and std of each channel"),
+    (lambda: SCALED(mean=(0.1, 0.2, 0.3)), "mean and std of each channel"),
     (lambda: SCALED(mean=(0.1, 0.2), std=(1, 1)), "mean and std of each channel"),
 ]
 
@@ -169,3 +183,5 @@ def test_a_subset_is_a_function_of_the_seed_keeps_labels_and_says_so():
     assert (len(data.train), len(data.validation), len(data.test)) == (73, 5, 73)
     with pytest.raises(ValueError, match="74 samples asked, there are 73"):
         data.subset(test=74)
+    with pytest.raises(ValueError, match="0 samples asked"):
+        data.subset(train=0)

@@ -100,6 +100,14 @@ def test_tiny_imagenet_is_the_same_in_each_order_and_its_test_has_no_labels(chec
     assert torch.equal(got.train.y, expected.train.y)
 
 
+def test_size_and_seed_are_options(checkout):
+    zipped(checkout, tiny())
+    assert load("tiny_imagenet", size=64).train.x.shape[-1] == 64
+    one, other = (load("tiny_imagenet", seed=seed) for seed in (1, 2))
+    assert not torch.equal(one.validation.x, other.validation.x)
+    assert all_images(one) == all_images(other)
+
+
 PICTURE = "train/n01/images/n01_3.JPEG"
 
 
@@ -183,6 +191,7 @@ class Codec:
     [
         (Evil(), r"posix.system is refused"),
         (Codec(), "_codecs.encode is refused"),
+        (io.BytesIO(b"x"), "_io.BytesIO is refused"),
     ],
 )
 def test_a_pickle_of_anything_else_is_refused(checkout, monkeypatch, odd, message):
@@ -203,7 +212,11 @@ NARROW = batch(TEN, data=np.zeros((40, 99), np.uint8))
         {"data_batch_1": batch([*TEN[:39], 10])},
         {"data_batch_1": batch([*TEN[:39], -1])},
         {"data_batch_1": batch(TEN[:39], data=np.zeros((40, 3072), np.uint8))},
+        {"data_batch_1": batch(TEN)[:-500]},
+        {"data_batch_1": b""},
+        {"data_batch_1": batch(TEN, b"other")},
         {"data_batch_1": NARROW},
+        {"batches.meta": None},
         {"test_batch": None},
     ],
 )
@@ -257,3 +270,19 @@ def test_made_sets(made, monkeypatch):
     # the owners' tens are zeros
     assert sorted(set(found.test.y.tolist())) == list(range(10))
     assert found.test.y[9] == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PK",
+        idx(np.zeros((2, 3), np.uint8)),
+        idx(np.zeros((2, 2, 2), np.uint8))[:-1],
+        bytes((0, 0, 8, 3)) + struct.pack(">3I", *[2**32 - 1] * 3),
+    ],
+)
+def test_damaged_idx(made, content):
+    path = made / "MNIST" / "raw" / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises((ValueError, RuntimeError)):
+        load("mnist")

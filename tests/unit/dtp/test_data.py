@@ -3,8 +3,17 @@
 import pytest
 import torch
 
-from studies.dtp.data import pictures
+from studies.dtp.data import NORMALISATIONS, pictures
 from studies.dtp.presets import PRESETS
+
+
+def test_digits_of_any_side_and_the_original_protocol_without_a_validation_part():
+    found = pictures("digits", side=16, train=100, test=50)
+    assert found.train.x.shape == (100, 1, 16, 16)
+    assert (len(found.test), len(found.validation)) == (50, 359)
+    plain, original = (pictures("digits", protocol=p) for p in ("validation", "original"))
+    assert len(original.train) == len(plain.train) + len(plain.validation)
+    assert torch.equal(original.validation.x, plain.test.x)
 
 
 @pytest.mark.realdata
@@ -26,3 +35,10 @@ def test_scales_of_cifar10():
     x, _ = next(iter(large.train.batches(50, shuffle=False)))
     wanted = torch.nn.functional.avg_pool2d(x, 2)
     torch.testing.assert_close(small.train.x, wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="protocol is 'test': give validation, original"):
+        pictures("digits", protocol="test")
+    with pytest.raises(ValueError, match=f"give {', '.join(NORMALISATIONS)}, or none"):
+        pictures("digits", normalisation="cifar")

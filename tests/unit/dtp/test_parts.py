@@ -9,7 +9,7 @@ from torch import nn
 import alkit
 from alkit import dtp
 from alkit.dtp import Block
-from alkit.dtp.learning import draw, noise_for
+from alkit.dtp.learning import BlockFeedback, draw, noise_for
 from alkit.dtp.settings import aligned
 from studies.dtp import angles
 from studies.dtp.one_batch import feedback_rates, weight_symmetry
@@ -179,6 +179,23 @@ def test_blocks_train_in_place_by_the_one_face(method):
     assert torch.equal(record.predict(x), nn.Sequential(*own)(x).detach())
 
 
+class Doubled(dtp.Piece):
+    def forward(self, x):
+        return 2 * self.own(x), None
+
+    def feedback(self, y, note):
+        return 2 * self.own(y)
+
+
+def test_a_piece_of_one_s_own_and_which_feedback_is_linear():
+    block, z = Block(nn.Linear(3, 3), Doubled(nn.Tanh())), torch.randn(2, 3)
+    assert torch.equal(block(z)[0], 2 * block.pieces[0].own(z).tanh())
+    assert block.linear
+    assert Block(nn.Flatten(), nn.Linear(3, 3)).linear
+    for other in ([nn.Tanh(), nn.Linear(3, 3)], [nn.Linear(3, 3), nn.Linear(3, 3)]):
+        assert not Block(*other).linear
+
+
 HOOKED = nn.Linear(3, 3)
 HOOKED.register_forward_hook(print)
 NONE = [
@@ -216,10 +233,13 @@ def fitted(**options):
 
 
 REFUSED = [
+    (fitted(form="fast"), "form is 'fast': give closed, autograd"),
     (fitted(index="both"), "index is 'both': give own, frozen"),
     (fitted(samples=0), "samples is 0: it must be at least 1"),
     (fitted(iterations=(1, 2)), "iterations has 2 numbers and there are 3 trained feedbacks"),
+    (lambda: dtp.network("vgg"), "network is 'vgg': give simple_vgg"),
     (lambda: dtp.network("simple_vgg", side=16), "pictures are too small for 5 pools"),
+    (lambda: Block(nn.LayerNorm(3)), "in this block has no inverse here: take AdaptiveAvgPool2d"),
     (lambda: Block(HOOKED), "has hooks"),
     (lambda: Block(nn.ReLU(), switches=dtp.EXACT), "no feedback matches ReLU: take ELU"),
 ]
@@ -254,6 +274,16 @@ def test_noise_is_a_function_of_its_key():
         assert not torch.equal(drawn(*other)[0], first[0])
 
 
+def test_angles():
+    own = torch.randn(4, 5)
+    for factor, wanted in ((1, 0), (-3, 180), (7, 0)):
+        assert angles.angle(own, factor * own) == pytest.approx(wanted, abs=1e-5)
+    assert angles.angle(torch.zeros(3), torch.ones(3)) == 90
+    for seed in range(200):  # some of these cosines are above 1, by rounding
+        own = torch.randn(7, generator=torch.Generator().manual_seed(seed))
+        assert angles.angle(own, own) < 1e-3
+
+
 def test_published_rates_follow_the_rule():
     net, own = dtp.network("simple_vgg"), PRESETS["cifar10_dtp"].settings
     rates = feedback_rates(net, torch.zeros(1, 3, 32, 32), own.sigma, 1.0)
@@ -267,3 +297,10 @@ def test_published_rates_follow_the_rule():
         optimizer.step()
         scheduler.step()
     assert [found[0], found[85], found[89]] == pytest.approx([0.05, 1e-5, 2.8e-4], rel=0.01)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_presets_fit_their_networks(name):
+    preset = PRESETS[name]
+    BlockFeedback(preset.net(), preset.settings)  # it refuses lists of other lengths
+    assert (preset.batch, preset.settings.beta) == (256, 0.4655) or preset.settings.beta == 0.7

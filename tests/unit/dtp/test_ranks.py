@@ -140,6 +140,14 @@ def test_threads_have_the_bits_of_one(alone, workers):
     assert len({each.resource for each in found.timeline.intervals}) == workers
 
 
+def test_other_seeds_and_forms_have_other_bits(alone):
+    assert trained(seed=1).details.digest != alone.details.digest
+    other = trained(form="autograd")
+    torch.testing.assert_close(other.losses, alone.losses, rtol=1e-3, atol=1e-4)
+    threads = trained(form="autograd", workers=2)
+    assert threads.details.digest == other.details.digest
+
+
 def test_ranks_that_differ_are_told(three):
     assert all("blocks.0.pieces.0.own.weight" in said for said in three["other weights"])
 
@@ -160,6 +168,7 @@ def test_a_checkpoint_that_is_whole_and_one_of_another_run(stopped, three, alone
         ({"beta": 0.5}, "beta is 0.7 there and 0.5 here"),
         ({"samples": 2}, "samples is 1 there and 2 here"),  # of noise
         ({"sigma": 0.1}, "sigma is .* there"),
+        ({"feedback_lr": 0.1}, "feedback_lr is .* there"),
         ({"feedback_optimizer": torch.optim.SGD}, "momentum of optimiser feedback.1.0 is 0.9"),
     ):
         with pytest.raises(ValueError, match=said):

@@ -56,6 +56,21 @@ def test_copied_weights_give_backprop_s_gradient(name, activation, switches, bet
         assert worst(net, 500 * beta) / worst(net, beta) == pytest.approx(500, rel=0.2)
 
 
+@pytest.mark.parametrize(
+    ("name", "activation", "beta", "degrees"),
+    [
+        ("simple_vgg", LEAKY, 0.5, 3),  # units that change their sign
+        ("simple_vgg", nn.ReLU, 1e-4, 40),
+        ("lenet", nn.Identity, 1e-4, 20),  # windows that overlap must be added
+        ("lenet", nn.ELU, 1e-4, 20),
+    ],
+)
+def test_where_copied_weights_do_not(name, activation, beta, degrees):
+    angles = compare(symmetric(name, activation=activation), *batch(), beta).angle
+    assert angles.max() > degrees
+    assert angles.iloc[-2:].max() < 1e-5
+
+
 def test_published_feedback_has_a_floor():
     net = symmetric("simple_vgg")
     coarse, fine = (compare(net, *batch(), beta).angle for beta in (1e-3, 1e-5))

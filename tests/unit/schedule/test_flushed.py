@@ -12,7 +12,7 @@ from alkit.schedule.flushed import (
 )
 from alkit.schedule.locks import removed_locks
 from alkit.schedule.targets import target_propagation
-from alkit.schedule.task import Task, al, al_pipeline
+from alkit.schedule.task import ScheduleError, Task, al, al_pipeline
 from alkit.schedule.validate import validate
 
 MAKERS = [gpipe, one_f_one_b, zero_bubble]
@@ -52,6 +52,11 @@ def test_locks_that_schedules_remove():
     assert [removed_locks(schedule) for schedule in made] == locks
 
 
+def test_more_workers_than_stages_are_refused():
+    with pytest.raises(ScheduleError, match="2 stages for 3 workers"):
+        shared_by_neighbours(gpipe(3, 4), 2)
+
+
 @pytest.mark.parametrize("make", [gpipe, one_f_one_b])
 @pytest.mark.parametrize(("stages", "micro"), SIZES)
 def test_makespan_is_that_of_the_papers(make, stages, micro):
@@ -81,7 +86,24 @@ def test_micro_batches_that_a_stage_holds(make, held):
         assert most == held[stage]
 
 
+def test_a_row_of_each_drawing():
+    def row(schedule, worker):
+        names = {"forward": "F", "backward": "B", "backward_input": "i", "backward_weight": "w"}
+        tasks = [t for t in schedule.order(worker, [0]) if t.kind != "update"]
+        return " ".join(f"{names[t.kind]}{t.micro}" for t in tasks)
+
+    assert row(gpipe(3, 4), 0) == "F0 F1 F2 F3 B0 B1 B2 B3"
+    assert row(one_f_one_b(3, 4), 1) == "F0 F1 B0 F2 B1 F3 B2 B3"
+    assert row(zero_bubble(3, 4), 1) == "F0 F1 i0 F2 i1 w0 F3 i2 w1 i3 w2 w3"
+
+
 TARGET_SECONDS = {"forward": 1.0, "learn": 20.0, "target": 2.0, "backward": 3.0, "update": 0.5}
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_it_is_a_schedule_without_stale_weights(blocks):
+    report = validate(target_propagation(blocks))
+    assert report.staleness == (0,) * blocks
 
 
 def test_loops_of_all_blocks_run_at_once_and_targets_descend():

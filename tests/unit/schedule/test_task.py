@@ -2,12 +2,14 @@
 
 import itertools
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
 from alkit.engine.costs import balanced_cuts
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import block_by_block, gpipe
+from alkit.schedule.targets import target_propagation
 from alkit.schedule.task import (
     Edge,
     ScheduleError,
@@ -41,6 +43,17 @@ def test_all_schedules_are_valid_and_without_staleness(schedule):
 def test_capacity_bounds_what_waits_between_workers(capacity):
     report = validate(al_pipeline(5, [2, 4], capacity), batches=8)
     assert tuple(report.queues.values()) == (1, capacity, 1, capacity)
+
+
+def test_same_tasks_in_all_modes():
+    def tasks(schedule):
+        return {t for w in range(schedule.workers) for t in schedule.order(w, range(3))}
+
+    assert tasks(al(4)) == tasks(al_m(4)) == tasks(al_fm(4)) == tasks(al_pipeline(4, [1]))
+
+
+def test_orders_are_lazy():
+    assert next(al_pipeline(3).order(1, count())) == Task("forward", 1, 0)
 
 
 def _broken(good, edges):
@@ -134,10 +147,15 @@ REFUSED = [
     (lambda: al(0), "layers is 0"),
     (lambda: al_pipeline(3, capacity=0), "capacity is 0"),
     (lambda: al_pipeline(3, [2, 1]), "rising layer numbers"),
+    (lambda: al_pipeline(3, [3]), "between 1 and 2"),
+    (lambda: al_fm(3, 5), "rising layer numbers"),
+    (lambda: al_m(3, 1), "workers_for_backwards is 0"),
     (lambda: gpipe(2, 0), "micro is 0"),
+    (lambda: target_propagation(0), "blocks is 0"),
     (lambda: free_workers(al(3), 2), "al has 1 workers for 3 stages: free workers need"),
     (lambda: free_workers(al_pipeline(3, [1]), 2), "2 workers for 3 stages"),
     (lambda: free_workers(al_pipeline(2), 0), "workers is 0"),
+    (lambda: balanced_cuts([1, 1, 1], 0), "give 1 to 3"),
     (lambda: balanced_cuts([1, 1, 1], 4), "give 1 to 3"),
     (lambda: simulate(al(1), _one, 0), "at least 1"),
 ]  # fmt: skip

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed.pipelining import schedules as theirs
 
+from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import gpipe, of_orders, one_f_one_b, zero_bubble
 from alkit.schedule.task import ScheduleError
 from alkit.schedule.torch_orders import SEVERAL, read_csv, to_csv, torch_order
@@ -89,22 +90,41 @@ def test_orders_are_what_torch_s_ranks_calculate(name, tmp_path):
         assert to_csv(read_csv(tmp_path / "theirs.csv")) == text, (ranks, chunks, micro)
 
 
+def test_more_stages_a_worker_leave_less_idle():
+    def idle(schedule, parts):
+        costs = {"forward": 1.0 / parts, "backward": 2.0 / parts, "update": 0.0}
+        return simulate(schedule, lambda task: costs[task.kind], 1).bubble
+
+    alone, two = one_f_one_b(4, 8), torch_order("interleaved_1f1b", 8, 4, 8)
+    assert idle(two, 2) < 0.6 * idle(alone, 1)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("0F0,0B0\n1F0,1X0\n", "row 1, cell 1: '1X0' is no action"),
         ("0F0,0B0\n1F0\n", "stage 1 needs a forward and a backward of micro-batch 0"),
+        ("0F0,0I0\n", "stage 0 needs a forward and a backward of micro-batch 0"),
         ("0F0,0B0,0B0\n", "runs twice: backward of stage 0, batch 0"),
+        ("0F0,0B0\n0F1,0B1\n", "runs twice: update of stage 0, batch 0"),
         ("0F0,0B0\n1B0,1F0\n", "deadlocks: .*backward of stage 1"),
         ("0F0,0B0\n1F0,1B0,1F1,1B1\n", "stage 0 needs a forward and a backward of micro-batch 1"),
         ("", "has no task"),
         ("0F0,0B0,0W0\n", "older files of torch have B for I"),
+        ("999999F0,999999B0\n", "stage 0 needs a forward"),
+        ("1000000000F0\n", "'1000000000F0' is no action"),
+        ("0F0,0F1".encode("utf-16"), "row 0, cell 0"),
     ],
 )
 def test_a_file_that_can_t_be_run_is_refused(text, words, tmp_path):
-    (tmp_path / "own.csv").write_text(text)
+    (tmp_path / "own.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ScheduleError, match=words):
         read_csv(tmp_path / "own.csv")
+
+
+def test_a_file_out_of_a_spreadsheet_is_read(tmp_path):
+    (tmp_path / "own.csv").write_text("\ufeff0F0, 0F1 ,0B0,0B1\n\n,,\n1F0,1B0,1F1,1B1\n")
+    assert to_csv(read_csv(tmp_path / "own.csv")) == "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 
 
 def test_own_orders_are_torch_s():

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import alkit
 from alkit.split.pairs import Pairs
+from alkit.split.stream import deal
 
 torch.manual_seed(1)
 X = torch.randn(66, 8)
@@ -26,6 +27,20 @@ def fit(model=None, data=(X, Y), **options):
 
 def losses(*given, **options):
     return fit(*given, **options).history.loss.tolist()
+
+
+class Floats(nn.Module):
+    def forward(self, x):
+        return x.float()
+
+
+def test_bytes_that_are_no_images_are_taken_as_they_are():
+    data = (X.abs() * 60).byte()[:64], Y[:64]
+    wanted, found = (
+        losses(nn.Sequential(Floats(), *network()), data, lr=0.0, method=method, workers=workers)
+        for method, workers in (("bp", None), ("splitfed", 1))
+    )
+    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 # ---- what models keep
@@ -53,11 +68,26 @@ def test_what_training_moves_and_no_state_holds_is_refused(cut):
     assert fit(network(Keeps(persistent=True)), cuts=[cut]).model[1].mean.abs().sum() > 0
 
 
-def test_what_devices_cannot_average_is_refused():
+def tied():
+    made = network(nn.Linear(8, 8))
+    made[1].weight = made[0].weight
+    return made
+
+
+def turning():
+    """Keep a complex number."""
     made = network()
     made[0].register_buffer("turn", torch.zeros(1, dtype=torch.complex64))
-    with pytest.raises(ValueError, match="unit 0 keeps turn, torch.complex64"):
-        fit(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(turning, "unit 0 keeps turn, torch.complex64"), (tied, "side 0 and 1 share a parameter")],
+)
+def test_what_devices_cannot_average_is_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        fit(make())
 
 
 class Masked(nn.Module):
@@ -73,6 +103,20 @@ class Masked(nn.Module):
 def test_a_mask_of_infinities_is_no_divergence(cut):
     record = fit(network(Masked()), cuts=[cut], workers=2, epochs=2)
     assert record.model[1].mask.isinf().any()
+
+
+class Detached(nn.Module):
+    def forward(self, x):
+        return x.detach()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 4])
+def test_a_block_that_no_gradient_reaches_is_refused(cut):
+    with pytest.raises(ValueError, match=r"block 0 \(Linear\) can learn and gets no gradient"):
+        fit(network(Detached()), cuts=[cut])
+    frozen = network(Detached())
+    frozen[0].requires_grad_(False)
+    fit(frozen, cuts=[cut])
 
 
 # ---- rates, losses, labels
@@ -136,6 +180,24 @@ def test_each_device_leaves_a_smaller_last_batch_out_if_asked(data, given):
         fit(data=data, workers=4, **given)
 
 
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        ((X, torch.where(Y == 1, -100, Y)), {}, "labels are -100 to 2: .* 0 to C - 1"),
+    ],
+)
+def test_what_would_be_left_out_is_refused_before_the_start(data, options, words):
+    with pytest.raises(ValueError, match=words):
+        fit(data=data, **options)
+
+
+def test_progress_is_shown_by_rounds(capsys):
+    fit(progress=True, epochs=2)
+    said = capsys.readouterr().err
+    assert "splitfed:" in said
+    assert "/2 " in said or "| 0/2" in said
+
+
 # ---- a run that goes on
 
 
@@ -164,7 +226,9 @@ TAIL = torch.cat([X[:-16], X[-16:].flip(0)]), torch.cat([Y[:-16], Y[-16:].flip(0
             {"optimizer": decayed},
             "weight_decay of optimiser head 0",
         ),
+        ({}, {"optimizer": plain}, "of optimiser head 0.0 is missing there"),
         ({}, {"data": TAIL}, "data is"),
+        ({}, {"workers": 3}, "devices is 2 there and 3 here"),
     ],
 )
 def test_another_run_s_checkpoint_is_refused(tmp_path, first, then, words):
@@ -217,6 +281,10 @@ def test_a_cut_after_whole_numbers_carries_no_gradient_and_may_need_none():
     learns = nn.Sequential(nn.Linear(8, 8), *model)
     with pytest.raises(ValueError, match=r"block 0 \(Linear\) can learn and gets no gradient"):
         fit(learns, cuts=[2])
+
+
+def test_equal_shares_leave_no_sample_out():
+    assert sorted(map(len, deal(99, 2))) == [49, 50]
 
 
 # ---- divergence

@@ -112,11 +112,29 @@ def test_the_given_blocks_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
+    ("sizes", "options"),
+    [
+        ([1], {}),  # one sample
+        ([3], {"micro": 8}),  # more micro-batches than samples
+        ([9], {"norm": "batch", "micro": 8}),  # a last batch of one sample, with BatchNorm
+        ([64], {"batch": 64, "micro": 40, "norm": "batch"}),  # micro-batches of at least two
+        ([1024], {"batch": 1024, "micro": 8, "epochs": 1}),  # large ones do not deadlock
+    ],
+)
+def test_odd_sizes(sizes, options):
+    record = trained(sizes, **options)
+    assert all(torch.isfinite(losses).all() for losses in record.losses.values())
+
+
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"cut": 5}, "give 0 to 4"),
         ({"method": "fed", "cut": 2}, "give 4 for fed"),
         ({"method": "splitfed", "micro": 2}, "several are for pipelearn"),
+        ({"micro": 0}, "at least 1"),
+        ({"cut": [1, 2]}, "give one number"),
+        ({"method": "sl"}, "central, fed"),
         ({"sizes": [0]}, "or more"),
     ],
 )

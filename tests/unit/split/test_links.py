@@ -1,7 +1,8 @@
-"""Links of the kernel: bytes cross them, no faster than the line, and are counted."""
+"""Links of the kernel: shaped and counted. Their speeds are in `make soak`."""
 
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -42,13 +43,13 @@ def links():
     made.close()
 
 
-def sent(links, size: int) -> float:
+def sent(links, size: int, device: int = 0) -> float:
     """Send bytes up from a device; return the seconds that it took."""
     options = {"stdout": subprocess.PIPE, "text": True}
     serve = subprocess.Popen(links.inside("server", [sys.executable, "-c", SERVER]), **options)
     code = DEVICE.replace("SIZE", str(size))
     done = subprocess.run(
-        links.inside(0, [sys.executable, "-c", code]), **options, check=True, timeout=60
+        links.inside(device, [sys.executable, "-c", code]), **options, check=True, timeout=60
     )
     assert int(serve.communicate(timeout=20)[0]) == size
     return float(done.stdout)
@@ -60,3 +61,12 @@ def test_bytes_cross_the_link_and_are_counted(links):
     up = links.traffic(0).up - before.up
     assert 500_000 <= up < 560_000
     assert seconds > 0.8 * 8 * 500_000 / 20e6  # it can't be faster than the line
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("rate", "size"), [(10, 2_500_000), (50, 12_500_000)])
+def test_speed_is_as_shaped(links, rate, size):
+    links.shape(0, rate, rate)
+    start = time.perf_counter()
+    goodput = 8 * size / sent(links, size) / 1e6
+    assert 0.9 * rate < goodput < rate, time.perf_counter() - start

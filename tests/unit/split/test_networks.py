@@ -52,3 +52,31 @@ def test_bytes_at_every_cut(name):
             sizes.append(x[0].numel() * 4 / 1024)
     assert sizes[:-1] == KIB[name]
     assert x.shape == (2, 10)
+
+
+def test_weights_depend_on_the_seed_alone():
+    torch.manual_seed(1)
+    first = build("VGG5", seed=3)
+    torch.manual_seed(2)
+    again, other = build("VGG5", seed=3), build("VGG5", seed=4)
+    assert torch.equal(first[0][0].weight, again[0][0].weight)
+    assert not torch.equal(first[0][0].weight, other[0][0].weight)
+
+
+def test_bad_names_say_what_there_is():
+    with pytest.raises(ValueError, match="there are VGG5"):
+        build("VGG7")
+    with pytest.raises(ValueError, match="ResNet18 takes 3 channels, and images have 1"):
+        build("ResNet18", channels=1)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_unit_can_be_the_first_of_a_stage(name):
+    """Its input is a leaf with a gradient, which nothing may overwrite."""
+    units, x = build(name), torch.randn(2, 3, 32, 32)
+    for unit in units:
+        x = x.detach().requires_grad_()
+        out = unit(x)
+        out.sum().backward()
+        assert x.grad is not None
+        x = out
