@@ -1,5 +1,6 @@
 """A folder of images, a folder per class: made here, yours in their place."""
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -7,6 +8,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import random_split
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
@@ -15,11 +17,11 @@ import alkit
 
 
 def draw(folder: Path) -> None:
-    """Write 100 images of bars that lie and 100 of bars that stand, of any colour and place."""
+    """Write 150 images of bars that lie and 150 of bars that stand, of any colour and place."""
     torch.manual_seed(0)
     for kind in ("lying", "standing"):
         (folder / kind).mkdir()
-        for number in range(100):
+        for number in range(150):
             image = Image.new("RGB", (40, 40), "white")
             for at in torch.randint(2, 36, (3,)).tolist():
                 colour = tuple(torch.randint(200, (3,)).tolist())
@@ -47,6 +49,9 @@ with TemporaryDirectory() as home:
         nn.Sequential(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU()),
         nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(128, 2)),
     ]
-    record = alkit.fit(blocks, *parts, method="al_pipeline", lr=0.01, epochs=8, progress=False)
+    decays = partial(CosineAnnealingLR, T_max=15)
+    record = alkit.fit(
+        blocks, *parts, method="al_pipeline", lr=0.003, epochs=15, scheduler=decays, progress=False
+    )
     print(record.history[["epoch", "loss", "val_acc"]].tail(3).round(2).to_string(index=False))
     print(f"test accuracy {record.test_acc:.2f} of {len(record.test_correct)} images")
