@@ -1,7 +1,7 @@
-"""What is wrong with a call can mostly be seen on two samples, before anything trains.
+"""What is wrong with a call can mostly be seen on its first batch, before anything trains.
 
 the call      numbers, names, a loss that is called like one, a part for what is measured
-the network   takes two samples of each part, and of half a batch makes what it makes of both
+the network   takes a batch of each part, and of half a batch makes what it makes of both
 the targets   have a score each
 the loss      takes both, makes one number, and has no gradient but that of the scores
 training      something learns, and no copy loses what the original has
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from alkit.base import tree
 from alkit.base.arguments import check_real, check_whole, given
-from alkit.data.given import Loader, first_samples
+from alkit.data.given import Loader, first_batch
 from alkit.data.labels import are_numbers, check_shares
 from alkit.engine.caller import CallerState
 from alkit.engine.device import tensors_at
@@ -61,25 +61,26 @@ def check_call(plan: Plan) -> None:
 
 
 def look(plan: Plan, room: str) -> Plan:
-    """Look at two samples, and return the plan with what was seen."""
+    """Look at the first batch, and return the plan with what was seen; nothing else has changed."""
     data, model, loss = plan.data, plan.model, plan.loss
     if ours(model):
         return plan  # a method's own model, whose shapes are its own
     deals = plan.settings.get("micro", 1) != 1 or plan.ranks > 1 or room in ("elastic", "split")
     parts = deals and isinstance(data.train, Loader)
-    batch = first_samples(data.train, None if parts else 2)
-    x, y = tree.rows(batch, slice(2))
+    x, y = first_batch(data.train, plan.batch_size)
     blocks = as_blocks(model)
-    scores = _output(blocks, x, "two samples")
+    scores = _output(blocks, x, "the first batch")
     if parts:
-        _check_parts(blocks, batch[0])
+        _check_parts(blocks, x)
+    _check_numbers(blocks, data.train)
     width, classes = width_of(scores), plan.settings.get("num_classes")
     if classes is None and not (width and ends_in_scores(blocks)):
         classes = None if loss is not None else data.num_classes
     plan = replace(plan, sample=(x, y), width=width, classes=classes or width)
     for name, part in (("validation", data.validation), ("test", data.test)):
         if part is not None:
-            _check_part(name, part, blocks)
+            held, _ = first_batch(part, plan.batch_size, f"the {name} data")
+            _output(blocks, held, f"the first batch of the {name} part")
     classify = room != "al" or plan.method == "bp"  # a recipe of AL's may compare numbers
     headed = plan.classes == width  # by the network itself
     if classify and headed and not any(p.requires_grad for b in blocks for p in b.parameters()):
@@ -126,13 +127,13 @@ def _shapes(x: Any) -> str:
     return ", ".join(f"{each.dtype} of {tuple(each.shape)}" for each in tree.tensors(x))
 
 
-def _check_part(name: str, part: Any, blocks: list[nn.Module]) -> None:
-    """Let the blocks have two samples of a part that is measured, before anything is trained."""
-    try:
-        x, _ = first_samples(part, 2)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
-    _output(blocks, x, f"two samples of the {name} part")
+def _check_numbers(blocks: list[nn.Module], part: Any) -> None:
+    """Refuse a table with a cell that is no number, unless the network can do without it."""
+    for column in tree.tensors(getattr(part, "x", None)):
+        for row, *place in column.isnan().nonzero()[:1].tolist():
+            output = dry_run(blocks, tree.rows(part.x, slice(row, row + 1)))[-1][1]
+            if any(each.isnan().any() for each in tree.tensors(output)):
+                raise ValueError(f"x is nan in row {row}, at {place}: leave it out, or fill it in")
 
 
 def _check_parts(blocks: list[nn.Module], x: Any) -> None:
@@ -174,7 +175,7 @@ def _check_loss(plan: Plan, loss: Callable[..., Any], *, one_graph: bool) -> Non
     scores = tree.detach(dry_run(as_blocks(plan.model), x, graph=True)[-1][1])
     at = tensors_at(loss) or next(tree.tensors(scores)).device
     shapes = [[tuple(each.shape) for each in tree.tensors(own)] for own in (scores, y)]
-    what = f"scores {shapes[0]} and targets {shapes[1]} of two samples"
+    what = f"scores {shapes[0]} and targets {shapes[1]} of the first batch"
     with warnings.catch_warnings(), torch.enable_grad():
         warnings.filterwarnings("error", message="Using a target size")
         try:

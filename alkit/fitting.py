@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from alkit.al.backprop import own_loss
 from alkit.base.arguments import as_plain, check_settings, meant
 from alkit.checks import check_call, check_copies, look
 from alkit.data.given import Loader, as_splits
@@ -21,6 +22,7 @@ from alkit.engine.rates import Scheduler
 from alkit.engine.trainer import Plan, Record
 from alkit.methods import METHODS
 from alkit.models.blocks import cut_once, ours
+from alkit.models.looks import untouched
 from alkit.saved import made_of
 
 BATCH_SIZE = 32
@@ -66,7 +68,8 @@ def fit(
             loss as they are. Elastic training and split learning deal all samples of a loader anew.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
-        loss: of (output, y), of all but split learning; default cross-entropy. With AL and local
+        loss: of (output, y), of all but split learning; default cross-entropy. "own" (bp) is the
+            one in the output of a network that takes `labels=`. With AL and local
             rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
             torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
         optimizer: called as `optimizer(parameters, lr=...)`, at its own rate if none is given. What
@@ -119,12 +122,16 @@ def fit(
         optimizer, lr = rated(optimizer, lr)
     elif _takes_default(chosen.room, model, own):
         optimizer, lr = adam, RATE if lr is None else lr
+    if by_itself := loss == "own":
+        if name != "bp":
+            raise ValueError(f"loss is 'own', and no block of {name} has labels: give method='bp'")
+        loss = own_loss
     data = as_splits(train, validation, test)
     numbers = {"epochs": epochs, "workers": workers, "threads": threads, "ranks": ranks}
     whole = {name: as_plain(each) for name, each in numbers.items()}
     plan = Plan(
         data=data,
-        model=cut_once(model, uncut=name == "bp", logits=loss is None),
+        model=cut_once(model, uncut=name == "bp", logits=loss is None or by_itself),
         method=name,
         settings=own,
         loss=loss,
@@ -141,7 +148,8 @@ def fit(
         **whole,
     )
     check_call(plan)
-    plan = look(plan, chosen.room)
+    with untouched(loss, *([] if ours(model) else plan.model)):
+        plan = look(plan, chosen.room)
     check_copies(plan, chosen.room, model)
     with trained(model), layout_kept([] if ours(model) else model):  # however it is cut
         record: Record = import_module(f"alkit.{chosen.room}.fit").fit(plan)

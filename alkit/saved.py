@@ -84,7 +84,8 @@ def made_of(plan: Plan, cuts: Sequence[int] | None) -> dict[str, Any]:
     assert plan.sample is not None
     if method.family == "al" and method.name != "bp":  # the targets themselves stay behind
         changes = {"recipe": recipe_for(plan.sample[1], plan.loss)} | changes
-    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*plan.sample])
+    two = tree.rows(plan.sample, slice(2))
+    sample = tree.map_tensors(lambda each: torch.zeros_like(each, device="cpu"), [*two])
     return made | {"sample": sample, "changes": changes}
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from math import nan
 from typing import Any
 
 import torch
@@ -65,7 +66,7 @@ class BPModel(nn.Module):
         """Return the one optimiser, as "optimizer"."""
         return {"optimizer": self.optimizer}
 
-    def forward(self, x: Any, key: tuple[int, int] | None = None) -> Tensor:
+    def forward(self, x: Any, key: tuple[int, int] | None = None, **labels: Any) -> Tensor:
         """Return scores (B, C), with their graph.
 
         Args:
@@ -74,7 +75,7 @@ class BPModel(nn.Module):
         """
         for index, block in enumerate(self.blocks, self.first):
             with nullcontext() if key is None else noise_of(block, key[0], index, key[1]):
-                x = block(place(x, block))
+                x = block(place(x, block), **labels)
         return x
 
     @torch.no_grad()
@@ -91,10 +92,16 @@ class BPModel(nn.Module):
 
     def loss(self, x: Any, y: Tensor, key: tuple[int, int] | None = None) -> Tensor:
         """Return the loss of a batch, a scalar with its graph; y as the loss takes it."""
-        scores, loss = self(x, key), self.loss_fn
+        labels = {"labels": place(y, self)} if self.loss_fn is own_loss else {}
+        scores, loss = self(x, key, **labels), self.loss_fn
         with nullcontext() if key is None else noise_of(loss, key[0], "loss", key[1]):
             y = tree.to_device(y, next(tree.tensors(scores)).device)
             return compared(self.loss_fn, scores, y)
+
+
+def own_loss(output: Tensor, _: Any) -> Tensor:
+    """Stand for the loss that a network gives with labels; it gives none with its scores alone."""
+    return output if output.dim() == 0 else output.new_tensor(nan)
 
 
 def compared(loss_fn: Callable[[Any, Any], Tensor], scores: Any, y: Any) -> Tensor:

@@ -34,7 +34,7 @@ from alkit.al.recipes import FIXED_CODES
 from alkit.base import tree
 from alkit.engine.caller import as_ever
 from alkit.engine.device import place
-from alkit.engine.modes import evaluating
+from alkit.models.blocks import dry_run
 
 SMOOTHING = 0.1  # of labels, in every cross-entropy
 Made = tuple[nn.Module, Any]  # a head, and its loss
@@ -82,17 +82,15 @@ def give_heads(model: ALModel, rule: str | Rule, classes: int, sample: Any) -> N
     """Give every layer its rule's head, and one-hot labels, padded with zeros to its width."""
     make = RULES[rule] if isinstance(rule, str) else rule
     width, x = classes, sample
-    with evaluating(model):
-        model[len(model) - 1].is_last = True
-        for layer in model:
-            x = layer.enc.f(place(x, layer))
-            b, layer.enc.loss_fn = make(layer, x, classes)
-            first = next(tree.tensors(x))
-            layer.enc.b = b.to(first.device, first.dtype)
-            with evaluating(b):
-                wide = b(x).shape[1]
-            same = torch.eye(width, wide, device=first.device, dtype=first.dtype)
-            layer.ae, width = AE(FixedEncoder(same), FixedDecoder(same)), wide
+    model[len(model) - 1].is_last = True
+    for layer in model:
+        ((_, x),) = dry_run([layer.enc.get_submodule("f")], place(x, layer))
+        b, layer.enc.loss_fn = make(layer, x, classes)
+        first = next(tree.tensors(x))
+        layer.enc.b = b.to(first.device, first.dtype)
+        ((_, scores),) = dry_run([b], x)
+        same = torch.eye(width, scores.shape[1], device=first.device, dtype=first.dtype)
+        layer.ae, width = AE(FixedEncoder(same), FixedDecoder(same)), scores.shape[1]
     model.rule = rule if isinstance(rule, str) else getattr(rule, "__name__", "a function")
 
 

@@ -109,11 +109,17 @@ class PartStage:
         """Compute the gradients."""
         if isinstance(self.part, AL):
             self.part.backward()
-            return
-        backward(self.part, [self.loss])
+        else:
+            backward(self.part, [self.loss])
+            self.loss = self.loss.detach()
+        self._look(batch)
+
+    def _look(self, batch: int) -> None:
+        """See, after the first batch, that what the user gave learns."""
         if self.epoch.first_batch + batch == 0:
-            check_reached(self.part)
-        self.loss = self.loss.detach()
+            part = self.part
+            blocks = part if isinstance(part, BPModel) else [part.enc.get_submodule("f")]
+            check_reached(blocks, getattr(part, "first", self.index))
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimisers."""
@@ -152,8 +158,8 @@ class WholeStage(PartStage):
         """Compute the gradients, if the forward has not."""
         if not self.done:
             super().backward(payload, batch, micro)
-        elif isinstance(self.part, BPModel) and not (self.epoch.first_batch + batch):
-            check_reached(self.part)
+        else:
+            self._look(batch)
 
 
 def _compared(blocks: nn.ModuleList, loss_fn: Any, x: Any, y: Tensor) -> Any:

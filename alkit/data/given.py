@@ -101,7 +101,8 @@ def _as_tensors(x: Any, y: Any) -> tuple[Any, Any]:
     if isinstance(y, list) and not (y and isinstance(y[0], Tensor) and y[0].dim()):
         y = np.asarray(y)
     x, y = (tree.map_tensors(_tensor, own, ARRAYS) for own in (x, y))
-    return x, tree.map_tensors(_whole, y)
+    plain = lambda own: tree.differentiable(own) or own.dtype == torch.bool  # noqa: E731
+    return x, tree.map_tensors(lambda own: own if plain(own) else own.long(), y)
 
 
 def _tensor(array: Any) -> Tensor:
@@ -113,10 +114,6 @@ def _tensor(array: Any) -> Tensor:
         found = found.astype(float)
     found = torch.from_numpy(found)
     return found.to(torch.get_default_dtype()) if found.is_floating_point() else found
-
-
-def _whole(y: Tensor) -> Tensor:
-    return y if tree.differentiable(y) or y.dtype == torch.bool else y.long()
 
 
 def in_memory(source: Any) -> tuple[Any, Tensor]:
@@ -146,16 +143,16 @@ def in_memory(source: Any) -> tuple[Any, Tensor]:
     return tree.joined(list(source.batches(size, shuffle=False)))
 
 
-def first_samples(source: Any, size: int | None) -> tuple[Any, Any]:
-    """Return `size` samples, or fewer, without a trace; None: a loader's first batch."""
+def first_batch(source: Any, size: int, whose: str = "the data") -> tuple[Any, Any]:
+    """Return the first batch, a loader's own or of this size, without a trace."""
     generators = generators_of(source)
     states = [each.get_state() for each in generators]
-    batch = next(iter(source.batches(size or 1, shuffle=False)), None)
+    batch = next(iter(source.batches(size, shuffle=False)), None)
     for each, state in zip(generators, states, strict=True):  # a look must not count as an epoch
         each.set_state(state)
     if batch is None or not tree.batch_size(batch[0]):
-        raise ValueError("the data have no samples: give at least one")
-    return tree.rows(batch, slice(size))
+        raise ValueError(f"{whose} have no samples: give at least one")
+    return batch
 
 
 def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
@@ -176,7 +173,9 @@ def as_source(samples: Any) -> Source:
         return Pairs(*_as_tensors(*samples))
     if isinstance(samples, torch_data.Dataset) or _are_samples(samples):
         return Mapped(samples)
-    if not isinstance(samples, Iterable) or hasattr(samples, "__next__"):
+    stream = getattr(samples, "dataset", None)
+    goes_on = isinstance(stream, torch_data.IterableDataset) and iter(stream) is iter(stream)
+    if not isinstance(samples, Iterable) or hasattr(samples, "__next__") or goes_on:
         said = "give (x, y), a Dataset, a DataLoader or a list of batches (x, y)"
         raise TypeError(f"data is {given(samples)}, which can't be read twice: {said}")
     return Loader(samples)

@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit.base import tree
 from alkit.base.arguments import as_plain
 from alkit.delayed.methods import METHODS
 from alkit.delayed.modules import Pipeline, even_cuts
@@ -117,18 +116,12 @@ def _cuts(
 
 
 def _balanced(blocks: list[nn.Module], plan: Plan, modules: int) -> list[int]:
-    """Return cuts by the seconds of a copy: nothing is trained, no sample of the data drawn.
-
-    Two samples are repeated to a batch.
-    """
-    own, size = copy.deepcopy(nn.ModuleList(blocks)), plan.batch_size
+    """Return cuts by the seconds of a copy and the first batch: nothing is trained."""
+    own = copy.deepcopy(nn.ModuleList(blocks))
     if plan.own_device is not None:
         own.to(devices_named(plan.own_device)[0])
 
-    def repeated(each: Tensor) -> Tensor:
-        return torch.cat([each] * -(-size // len(each)))[:size]
-
-    batch = place(tree.map_tensors(repeated, plan.sample), own)
+    batch = place(plan.sample, own)
     with random_from("costs"):
         stages = backprop_stages(own, plan.loss or F.cross_entropy, torch.optim.SGD)
         costs = backprop_costs(stages, [batch] * 6, warmup=1, threads=plan.threads)

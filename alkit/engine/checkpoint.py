@@ -20,7 +20,7 @@ from alkit.base import tree
 from alkit.base.arguments import as_plain
 from alkit.base.files import replacing
 from alkit.base.seeds import drawing_from, generator_for
-from alkit.data.given import Source, first_samples
+from alkit.data.given import Source, first_batch
 from alkit.engine.losses import loss_of
 
 VERSION = 1
@@ -134,7 +134,7 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
 
 def first_rows(source: Source) -> tuple[Any, Any] | None:
     """Return the first rows of a part; None where they differ when they are read twice."""
-    rows, again = (first_samples(source, ROWS) for _ in range(2))
+    rows, again = (tree.rows(first_batch(source, ROWS), slice(ROWS)) for _ in range(2))
     pairs = zip(tree.tensors(rows), tree.tensors(again), strict=True)
     return rows if all(torch.equal(one, other) for one, other in pairs) else None
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -13,14 +13,6 @@ from alkit.engine.optimizers import Factory, made
 from alkit.engine.run import run_single
 from alkit.engine.stage import BlockStage
 from alkit.schedule.flushed import block_by_block
-
-
-class BlockCost(NamedTuple):
-    """The seconds that a batch takes in a block."""
-
-    forward_s: float
-    backward_s: float
-    update_s: float
 
 
 def balanced_cuts(costs: Sequence[float], groups: int) -> list[int]:
@@ -56,13 +48,13 @@ def backprop_stages(
 
 def backprop_costs(
     stages: Sequence[BlockStage], batches: Iterable[Any], *, warmup: int, threads: int = 1
-) -> list[BlockCost]:
-    """Run stages on this thread; return the median seconds of each, the first batches left out.
+) -> list[tuple[float, ...]]:
+    """Run stages on this thread; return the median seconds of each's forward, backward, update.
 
     Args:
-        batches: of equal shape, as the first stage takes them; more than `warmup`.
+        batches: of equal shape, as the first stage takes them; the first `warmup` don't count.
     """
     timeline = run_single(block_by_block(len(stages)), stages, batches, threads=threads)
     found = timeline.between(warmup, len(timeline.batch_ends_s) - 1).task_s()
     kinds = "forward", "backward", "update"
-    return [BlockCost(*(found.get((kind, at), 0.0) for kind in kinds)) for at in range(len(stages))]
+    return [tuple(found.get((kind, at), 0.0) for kind in kinds) for at in range(len(stages))]

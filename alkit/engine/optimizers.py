@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -116,13 +117,16 @@ def check_untied(kind: str, parts: Iterable[nn.Module]) -> None:
                 )
 
 
-def check_reached(blocks: Iterable[nn.Module]) -> None:
-    """See that every block that can learn has a gradient after the first backward."""
-    for number, block in enumerate(blocks):
-        own = [each for each in block.parameters() if each.requires_grad]
-        if own and all(each.grad is None for each in own):
+def check_reached(blocks: Iterable[nn.Module], first: int = 0) -> None:
+    """See after the first backward that every block learns, and name parameters that do not."""
+    for number, block in enumerate(blocks, first):
+        own = {name: each for name, each in block.named_parameters() if each.requires_grad}
+        idle = [name for name, each in own.items() if each.grad is None]
+        said = f"block {number} ({type(block).__name__}) can learn and gets no gradient"
+        if own and len(idle) == len(own):
             raise ValueError(
-                f"block {number} ({type(block).__name__}) can learn and gets no gradient: something"
-                " above it detaches, or gives whole numbers; freeze it (requires_grad_(False)) if"
-                " that is meant"
+                f"{said}: something above it detaches, or gives whole numbers; freeze it"
+                " (requires_grad_(False)) if that is meant"
             )
+        if idle:
+            warnings.warn(f"{said} for {', '.join(idle)}, by the first batch", stacklevel=2)

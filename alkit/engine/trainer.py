@@ -36,7 +36,7 @@ class Plan:
 
     Attributes:
         model: blocks, or the method's own model.
-        sample: two samples (x, y); None with a method's own model.
+        sample: the first batch (x, y); None with a method's own model.
         width, classes: scores of a sample that the last block gives, and that there are to be.
     """
 

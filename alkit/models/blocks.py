@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from math import nan
 from typing import Any, TypeGuard
 
@@ -12,7 +13,8 @@ from alkit.base import tree
 from alkit.base.arguments import given
 from alkit.engine.modes import evaluating, hooked, trained
 from alkit.engine.random import random_from
-from alkit.models.foreign import CUTS
+from alkit.models.foreign import layered
+from alkit.models.looks import untouched
 from alkit.models.traced import NotTraced, trace
 
 LISTS = (nn.Sequential.forward, nn.Module.forward)  # the latter: nobody wrote one
@@ -94,9 +96,9 @@ def _listed(network: Any) -> TypeGuard[Iterable[nn.Module]]:
 
 def _cut(network: Any) -> list[nn.Module]:
     kind = type(network)
-    known = CUTS.get(kind.__name__) if kind.__module__.startswith("transformers.") else None
+    branches = kind.__module__.startswith(("transformers.", "peft."))
     try:
-        found = (known or trace)(network)
+        found = (layered(network) if branches else []) or trace(network)
         around = set(network.modules()).difference(*(block.modules() for block in found))
         if any(map(hooked, around)):
             raise NotTraced("it has hooks of its own, which no block would call: hook its parts")
@@ -115,14 +117,16 @@ class Whole(nn.Module):
         takes = [*inspect.signature(module.forward).parameters.values()]
         self.only = takes[0].name if len(takes) == 1 and takes[0].kind < 2 else ""  # 2: *several
 
-    def forward(self, x: Any) -> Any:
-        """Return what the network makes of a batch; of an output with logits these, if wanted."""
+    def forward(self, x: Any, **labels: Any) -> Any:
+        """Return what the network makes of a batch: with labels its loss, its logits if wanted."""
         if isinstance(x, Mapping) and (not self.only or self.only in x):
-            output = self.module(**x)
+            output = self.module(**x, **labels)
         elif isinstance(x, list | tuple) and not self.only:
-            output = self.module(*x)
+            output = self.module(*x, **labels)
         else:
-            output = self.module(x)
+            output = self.module(x, **labels)
+        if labels:
+            return output.loss
         return getattr(output, "logits", output) if self.logits else output
 
 
@@ -150,7 +154,8 @@ def dry_run(
     pairs, x = [], sample
     for block in found:
         parameter = next(block.parameters(), None)
-        with evaluating(block), torch.set_grad_enabled(graph):
+        left = nullcontext() if graph else untouched(block)  # a loss may read what a block keeps
+        with left, evaluating(block), torch.set_grad_enabled(graph):
             x = block(x if parameter is None else tree.to_device(x, parameter.device))
         pairs.append((block, x))
     return pairs
@@ -163,14 +168,11 @@ def _check_cut(network: nn.Module, blocks: list[nn.Module], x: Any) -> None:
         return  # blocks that were moved one by one: the network itself can't be called any more
     x, both = tree.to_device(x, *places), nn.ModuleList([Whole(network), nn.Sequential(*blocks)])
     weights = [each for each in network.parameters() if each.requires_grad]
-    buffers = [(own, own.clone()) for own in network.buffers()]
     for mode in (evaluating, trained)[: tree.batch_size(x)]:  # BatchNorm trains on two and more
         found = []
         for each in both:
-            with mode(both), random_from("cut"), torch.enable_grad():
+            with untouched(both), mode(both), random_from("cut"), torch.enable_grad():
                 found.append(_made_of(each, weights, x))
-            for own, was in buffers:
-                own.data.copy_(was)
         if not all(tree.near(one, other, SAME) for one, other in zip(*found, strict=True)):
             raise NotTraced(
                 f"{type(network).__name__} cut into blocks computes something else than it does"

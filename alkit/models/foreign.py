@@ -1,74 +1,120 @@
-"""Hugging Face's networks as lists of blocks; their own forwards branch, so no graph shows them.
+"""A network with a list of layers, cut there: a block is its own forward, all else left out.
 
-BERT    embeddings | an encoder layer each | pooler | head
-ViT     patches and class token | an encoder layer each | norm | head
+    network    embeddings    layer 0    layer 1    norm    head
+    block 0    embeddings |
+    block 1    -             layer 0 |
+    block 2    -             -          layer 1 |
+    block 3    -             -          -          norm    head
+
+A part that is left out gives what the block before has made; a block ends behind its layer. What
+forward does between its parts (masks, positions) every block does for itself, so a batch's whole
+numbers travel along. Hugging Face's networks are cut so: they branch, and no graph shows them.
 """
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-BERT = "input_ids", "attention_mask", "token_type_ids", "position_ids"
+from alkit.base import tree
 
 
-class _Inputs(nn.Module):
-    """What a tokenizer or an image processor makes, or its first tensors -> the first hidden."""
+class Reached(Exception):
+    """A block has made its part; the rest of forward is not its own."""
 
-    def __init__(self, embeddings: nn.Module, *names: str) -> None:
+
+class Own(nn.Module):
+    """The layer of a block; the first one reads what the embeddings have made."""
+
+    def __init__(self, layer: nn.Module, came: list[Any], *, reads: bool) -> None:
         super().__init__()
-        self.embeddings, self.names = embeddings, names
+        self.layer, self.came, self.reads = layer, came, reads
 
-    def forward(self, batch: Any) -> Any:
-        if not isinstance(batch, Mapping):
-            several = batch if isinstance(batch, list | tuple) else (batch,)
-            batch = dict(zip(self.names[: len(several)], several, strict=True))
-        found = {name: value for name, value in batch.items() if value is not None}
-        if "input_ids" not in found:
-            return self.embeddings(**found)
-        mask = found.pop("attention_mask", torch.ones_like(found["input_ids"])).bool()
-        return self.embeddings(**found), mask
+    def __getattr__(self, name: str) -> Any:
+        layer = vars(self)["_modules"]["layer"]
+        return layer if name == "layer" else getattr(layer, name)
+
+    def forward(self, hidden: Any, *inputs: Any, **options: Any) -> Any:
+        """End the block's forward with what the layer makes."""
+        raise Reached(self.layer(self.came[0] if self.reads else hidden, *inputs, **options))
 
 
-class _Encoded(nn.Module):
-    """An encoder layer: (hidden (B, T, D), mask (B, T), true at real tokens) -> the same."""
+class Left(nn.Module):
+    """Stands for a part of another block: has its attributes, and shapes without numbers."""
 
-    def __init__(self, layer: nn.Module, config: Any) -> None:
+    def __init__(self, part: nn.Module, came: list[Any], *, whole: bool, ends: bool) -> None:
         super().__init__()
-        self.layer, self.config = layer, config
+        held = (*part.parameters(), *part.buffers())
+        like = copy.deepcopy(part, {id(own): own.detach().to("meta") for own in held})
+        vars(self).update(like=like, came=came, whole=whole, ends=ends)
 
-    def forward(self, text: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        from transformers.masking_utils import create_bidirectional_mask
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["like"], name)
 
-        hidden, mask = text
-        seen = create_bidirectional_mask(self.config, hidden, attention_mask=mask)
-        return self.layer(hidden, seen), mask
+    def forward(self, *inputs: Any, **_: Any) -> Any:
+        """Give what came into the block, or end it with what it has made."""
+        if self.ends:
+            raise Reached(inputs[0])
+        if self.came[0] is None:
+            raise RuntimeError(f"{type(self.like).__name__} is called before its network's layers")
+        return self.came[0] if self.whole else next(tree.tensors(self.came[0]))
 
 
-class _Read(nn.Module):
-    """What the network reads off: the pooler's of (hidden, mask), or the normed class token's."""
+class Part(nn.Module):
+    """A block: takes what the network takes, or (what the block before made, whole numbers)."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, net: nn.Module, came: list[Any], *, first: bool, last: bool) -> None:
         super().__init__()
-        self.module = module
+        self.net, self.came, self.first, self.last = net, came, first, last
 
-    def forward(self, x: Any) -> Tensor:
-        return self.module(x)[:, 0] if isinstance(x, Tensor) else self.module(x[0])
+    def forward(self, x: Any) -> Any:
+        """Return the same for the block after it; the last one returns scores."""
+        made, batch = (None, x) if self.first else x if isinstance(x, tuple) else (x, x)
+        self.came[:] = [made]
+        try:
+            if isinstance(batch, Mapping):
+                output = self.net(**batch)
+            else:
+                output = self.net(*(batch if isinstance(batch, list | tuple) else [batch]))
+        except Reached as reached:
+            (made,) = reached.args
+        else:
+            if self.last:
+                return getattr(output, "logits", output)
+            raise RuntimeError(f"{type(self.net).__name__} has left one of its layers out")
+        finally:
+            self.came.clear()
+        if [each.is_floating_point() for each in tree.tensors(batch)] != [True]:
+            return made, batch
+        return made if isinstance(made, Tensor) else (made, next(tree.tensors(made)))
 
 
-def _bert(net: Any) -> list[nn.Module]:
-    layers = [_Encoded(layer, net.config) for layer in net.bert.encoder.layer]
-    head = nn.Sequential(net.dropout, net.classifier)
-    return [_Inputs(net.bert.embeddings, *BERT), *layers, _Read(net.bert.pooler), head]
+def layered(net: nn.Module) -> list[nn.Module]:
+    """Return a network as blocks; none without a list of layers, or if weights are beside parts."""
+    lists = [(name, own) for name, own in net.named_modules() if isinstance(own, nn.ModuleList)]
+    name, layers = max(lists, key=lambda pair: len(pair[1]), default=("", nn.ModuleList()))
+    path = name.split(".")
+    way = [net.get_submodule(".".join(path[:depth])) for depth in range(len(path))]
+    if len(layers) < 2 or any(own._parameters or "forward" in vars(own) for own in way):
+        return []
+    sides: list[list[nn.Module]] = [[], []]  # before and behind the list, as they are registered
+    for own, into in zip(way, path, strict=True):
+        places = [*own._modules]
+        for side, part in enumerate(own.children()):
+            sides[places.index(into) < side] += [] if places[side] == into else [part]
+    return [_part(net, [*layers], at, sides) for at in range(-1, len(layers) + 1)]
 
 
-def _vit(net: Any) -> list[nn.Module]:
-    first, last = _Inputs(net.vit.embeddings, "pixel_values"), _Read(net.vit.layernorm)
-    return [first, *net.vit.layers, last, net.classifier]
-
-
-CUTS: dict[str, Callable[[Any], list[nn.Module]]] = {
-    "BertForSequenceClassification": _bert,
-    "ViTForImageClassification": _vit,
-}
+def _part(net: nn.Module, layers: list[nn.Module], at: int, sides: list[list[nn.Module]]) -> Part:
+    """Return the block of a layer, of what is before them (-1) or behind, of the user's parts."""
+    came, first, last = list[Any](), at < 0, at == len(layers)
+    own = [*sides[0]] * first + [*sides[1]] * last
+    parts: dict[int, nn.Module] = {id(part): part for part in own}
+    for part in (*sides[0], *sides[1]):
+        if part not in own and next(part.parameters(), None) is not None:
+            parts[id(part)] = Left(part, came, whole=False, ends=False)
+    for index, layer in enumerate(layers):
+        left = Left(layer, came, whole=True, ends=first and not index)
+        parts[id(layer)] = Own(layer, came, reads=not index) if index == at else left
+    return Part(copy.deepcopy(net, parts), came, first=first, last=last)

@@ -82,9 +82,9 @@ def measure(
         handed_on.append(payload[0].nbytes)
     return [
         Unit(
-            fitted(sizes, [cost.forward_s for cost in each]),
-            fitted(sizes, [cost.backward_s for cost in each]),
-            each[-1].update_s,
+            fitted(sizes, [forward_s for forward_s, _, _ in each]),
+            fitted(sizes, [backward_s for _, backward_s, _ in each]),
+            each[-1][-1],
             sent / len(y),
             sum(tensor.nbytes for tensor in unit.state_dict().values()),
         )

@@ -68,8 +68,8 @@ def test_a_loader_leaves_torch_s_generator_where_it_was():
 
 
 WRONG = {
-    "test of another width": ({"test": (X[:, :5], Y)}, "two samples of the test part"),
-    "validation without samples": ({"validation": []}, "validation: the data have no samples"),
+    "test of another width": ({"test": (X[:, :5], Y)}, "the first batch of the test part"),
+    "validation without samples": ({"validation": []}, "the validation data have no samples"),
     "metrics as a list": (
         {"test": (X, Y), "metrics": [lambda scores, y: 1.0]},
         "metrics is .*give {name: function",

@@ -38,7 +38,7 @@ REFUSED = {
     "no workers": (net, None, {"workers": 0}, "workers is 0: it must be at least 1"),
     "labels from 1": (net, lambda: (X, Y + 1), {}, "label 3 of sample .* labels are 0 to 2"),
     "nothing to train": (lambda: net().requires_grad_(False), None, {}, "nothing to train"),
-    "x of another width": (net, lambda: (X[:, :5], Y), {}, "does not take two samples.*2, 5"),
+    "x of another width": (net, lambda: (X[:, :5], Y), {}, "does not take the first batch.*2, 5"),
     "no model": (lambda: None, None, {}, "the model is None: give a network"),
 }
 LATER = {"nothing to train": "al al_fm al_pipeline local_pipeline"}

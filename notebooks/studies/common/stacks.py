@@ -17,13 +17,13 @@ from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.labels import one_hot
-from alkit.models.resnet_cifar import resnet_cifar
 from alkit.schedule.clock import Durations, simulate
 from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule, al_pipeline
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import Cost, profile
 from studies.common.ledger import Ledger
+from studies.common.resnet_cifar import resnet_cifar
 from studies.delayed.memory import counting
 
 KINDS = ("transformer", "lstm", "vgg", "resnet20")

@@ -115,6 +115,8 @@ def by_gradient(net: Net, data: DataSet, preset: Preset, **options: Any) -> Reco
     """Train by the gradient that autograd gives, with DTP's optimiser and fall of the rate."""
     options |= preset.training(len(data.train))
     options["lr"] *= preset.settings.beta
+    for own in (own for block in net.blocks for own in block.feedback_parameters()):
+        own.requires_grad_(False)
     return replace(alkit.fit(net, data, method="bp", **options), model=net)
 
 

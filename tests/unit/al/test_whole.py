@@ -144,6 +144,7 @@ def test_gradients_of_all_backprop_are_clipped():
     torch.testing.assert_close(flat(compiled), flat(eager), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:block")  # which says so
 @pytest.mark.parametrize("method", ["bp", "local"])
 def test_a_gradient_that_was_there_before_trains_nothing(method):
     """A parameter that no loss reaches stays where it is, whatever gradient it came with."""

@@ -8,7 +8,7 @@ from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import method_named
 from alkit.delayed.settings import Settings
 from alkit.delayed.stage import ModuleStage
-from alkit.models.resnet_cifar import resnet_cifar
+from studies.common.resnet_cifar import resnet_cifar
 from tests.helpers import run_in_any_order
 
 WIDTH, CLASSES = 6, 3

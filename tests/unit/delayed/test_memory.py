@@ -6,9 +6,9 @@ import torch.nn.functional as F
 
 from alkit.al.backprop import BPModel
 from alkit.delayed import Pipeline, even_cuts, train_epoch
-from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.profile import profile
 from studies.common.ledger import Ledger
+from studies.common.resnet_cifar import resnet_cifar
 from studies.delayed.memory import counting, memory
 
 MIB = 2**20

@@ -12,8 +12,8 @@ from alkit import fit
 from alkit.data import datasets
 from alkit.delayed import Pipeline, even_cuts
 from alkit.lab import results
-from alkit.models.resnet_cifar import resnet_cifar
 from studies.common.rates import linear
+from studies.common.resnet_cifar import resnet_cifar
 from studies.common.study import TUNING_SEED
 from studies.delayed import accuracy_study as study
 from studies.delayed.recursion import recursion

@@ -12,8 +12,8 @@ from alkit import set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import ORDERS
 from alkit.delayed.schedules import SHARED
-from alkit.models.resnet_cifar import resnet_cifar
 from studies.al.networks import BiLSTM
+from studies.common.resnet_cifar import resnet_cifar
 from studies.delayed.closed_times import cycle_s, makespan_s
 from tests.helpers import train_blocks
 from tests.unit.delayed.nets import bits, equal, mlp, momentum, pipeline, same, trained, vectors

@@ -1,6 +1,7 @@
 """Any module as blocks by its graph: the same bits, the user's modules, values that travel."""
 
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -195,7 +196,9 @@ def test_what_a_graph_would_lose_is_no_graph(what):
     assert vars(network) == before
     assert not network.seen
     assert network.count == 0
-    alkit.fit(network, data, method="bp", batch_size=8, progress=False)
+    no_gradient = pytest.warns(UserWarning, match="gets no gradient for module.l1.weight")
+    with no_gradient if what == "no_grad" else nullcontext():
+        alkit.fit(network, data, method="bp", batch_size=8, progress=False)
 
 
 def test_no_gradient_is_told_from_one_of_zeros():
@@ -220,7 +223,7 @@ def test_a_buffer_that_a_forward_adds_to_in_place_is_the_network_s():
     alkit.fit(network, data, method="seq", batch_size=8, progress=False)
     other = Counts()
     alkit.fit(other, data, method="bp", batch_size=8, progress=False)
-    assert network.count > 2 < other.count
+    assert network.count == 2 == other.count  # a step each: looks leave no trace
 
 
 def test_what_moves_a_block_moves_the_network_s_buffers_too():
