@@ -176,7 +176,7 @@ def as_source(samples: Any) -> Source:
     stream = getattr(samples, "dataset", None)
     goes_on = isinstance(stream, torch_data.IterableDataset) and iter(stream) is iter(stream)
     if not isinstance(samples, Iterable) or hasattr(samples, "__next__") or goes_on:
-        said = "give (x, y), a Dataset, a DataLoader or a list of batches (x, y)"
+        said = "give (x, y), a Dataset, or what begins anew: a DataLoader, a list of batches"
         raise TypeError(f"data is {given(samples)}, which can't be read twice: {said}")
     return Loader(samples)
 

@@ -1,5 +1,8 @@
 """Networks of torchvision and Hugging Face, cut into blocks that compute what they do."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 import torchvision
@@ -44,6 +47,7 @@ def hugging_face_vit():
 
 
 NETWORKS = [resnet, vit, bert, hugging_face_vit]
+PAGE = Path(__file__).parents[3] / "docs" / "networks.md"
 
 
 def made(network):
@@ -105,3 +109,13 @@ def test_a_network_s_only_input_may_have_a_default(batch):
             return x.flatten(1)
 
     assert torch.equal(Whole(Plain())(batch), pictures.flatten(1))
+
+
+@pytest.mark.parametrize("name", ["DistilBert", "DebertaV2", "Albert", "GPT2", "Llama", "ConvNext"])
+def test_the_page_of_networks_says_what_happens(name):
+    page = runpy.run_path(str(PAGE.with_suffix(".py")))
+    (row,) = (each for each in PAGE.read_text().splitlines() if each.startswith(f"| {name} "))
+    blocks, off, local = page["tried"](page["NETWORKS"][name])
+    _, _, its_blocks, its_off, its_local, _ = (each.strip() for each in row.split("|"))
+    assert (blocks, local) == (its_blocks, its_local)
+    assert off == its_off or max(float(off), float(its_off)) < 1e-9
