@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return options.command(options) or OK
     except (ValueError, OSError, ModuleNotFoundError) as error:
-        return _complain(str(error), FAILED if isinstance(error, ConnectionError) else BAD_INPUT)
+        where = "" if (paths.root() / "notebooks").is_dir() else "; no checkout of alkit is here"
+        code = FAILED if isinstance(error, ConnectionError) else BAD_INPUT
+        return _complain(f"{error}{where}", code)
     except KeyboardInterrupt:
         return _complain("interrupted; no process of it is left", INTERRUPTED)
     finally:
