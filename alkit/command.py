@@ -33,8 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return options.command(options) or OK
     except (ValueError, OSError, ModuleNotFoundError) as error:
         where = "" if (paths.root() / "notebooks").is_dir() else "; no checkout of alkit is here"
-        code = FAILED if isinstance(error, ConnectionError) else BAD_INPUT
-        return _complain(f"{error}{where}", code)
+        bad = FAILED if isinstance(error, ConnectionError) else BAD_INPUT
+        return _complain(f"{error}{where}", bad)
     except KeyboardInterrupt:
         return _complain("interrupted; no process of it is left", INTERRUPTED)
     finally:

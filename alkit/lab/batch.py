@@ -6,6 +6,7 @@
 import ctypes
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import shutil
@@ -23,6 +24,7 @@ from tqdm.auto import tqdm
 from alkit.base import paths
 from alkit.lab import parameters, results
 
+MOST = 10_000  # points of a sweep
 STEP_S = 1 if sys.stderr.isatty() else 10  # a bar shows its seconds so often
 
 
@@ -67,6 +69,8 @@ def plan_sweep(file: Path, **options: int | None) -> list[Job]:
     points, grid = content.get("points", []), content.get("grid", {})
     if not all(isinstance(values, list) for values in grid.values()):
         raise ValueError(f"{file.name} has a grid of other values than lists: write [0, 1]")
+    if (count := math.prod(map(len, grid.values()))) > MOST:
+        raise ValueError(f"{file.name} has a grid of {count:,} points: give at most {MOST:,}")
     if grid:
         points = [dict(zip(grid, each, strict=True)) for each in itertools.product(*grid.values())]
     if not points:

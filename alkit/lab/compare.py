@@ -110,12 +110,6 @@ def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return made.assign(n=made.n.fillna(0).astype(int))
 
 
-def mean_and_seeds(mean: float, sd: float, n: float) -> str:
-    """Return a mean as tables show it: its spread, if there is one, and how many seeds."""
-    spread = "" if math.isnan(sd) else f" ± {sd:.2f}"
-    return f"{mean:.2f}{spread} ({n:.0f})"
-
-
 def of_seeds(differences: Any) -> Gap:
     """Return the gap that one difference a seed makes; a single one has no interval."""
     values = np.asarray(differences, dtype=float)

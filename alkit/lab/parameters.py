@@ -34,8 +34,11 @@ def parameters(notebook: str | Path) -> dict[str, Any]:
     tagged = [each for each in cells if "parameters" in each["metadata"].get("tags", ())]
     if any(each["cell_type"] != "code" for each in tagged):
         raise ValueError(f"{path.name}: a cell of text has the tag parameters: give it to the code")
-    lines: Any = ast.parse("\n".join("".join(each["source"]) for each in tagged)).body
+    text = "\n".join("".join(each["source"]) for each in tagged)
+    lines: Any = ast.parse(re.sub(r"^[%!].*", "", text, flags=re.MULTILINE)).body
     for line in lines:
+        if isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant):
+            continue  # a text that explains
         own = [line.target] if isinstance(line, ast.AnnAssign) else getattr(line, "targets", [])
         try:
             [name], value = own, ast.literal_eval(line.value)
@@ -80,8 +83,10 @@ def presets(path: Path) -> list[str]:
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """Return the lines of `name: value` that a file holds; none of an empty one."""
-    text = file.read_text(encoding="utf-8")
-    content = yaml.safe_load(text) or {}
+    try:
+        content = yaml.safe_load(text := file.read_text(encoding="utf-8")) or {}
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{file.name} is no YAML in UTF-8: {error}") from error
     names = re.findall(r"^(\w+):", text, re.MULTILINE)  # YAML takes the last of two
     if not isinstance(content, dict) or len(names) > len(set(names)):
         raise ValueError(f"{file.name} must hold lines of `name: value`, each name once")

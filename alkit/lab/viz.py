@@ -52,7 +52,6 @@ WORDS = {
     "fixed_codes": "local classifiers, fixed codes",
     "gpipe": "GPipe",
     "linear": "linear heads",
-    "lora": "LoRA",
     "local": "local classifiers",
     "original": "as published",
     "pipedream": "PipeDream",

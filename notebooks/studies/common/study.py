@@ -7,6 +7,7 @@ All comes from records: of the seed that tunes `val_accuracy` (or what `validati
 `diverged`, with the rate in `lr`; of the others what `compare` reads.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -238,3 +239,9 @@ def listed(items: Iterable[str]) -> str:
     """Return "a, b and c"."""
     *first, last = items
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def mean_and_seeds(mean: float, sd: float, n: float) -> str:
+    """Return a mean as tables show it: its spread, if there is one, and how many seeds."""
+    spread = "" if math.isnan(sd) else f" ± {sd:.2f}"
+    return f"{mean:.2f}{spread} ({n:.0f})"

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.lab import compare
-from alkit.lab.compare import Gap, gap, gap_table, mean_and_seeds
+from alkit.lab.compare import Gap, gap, gap_table
 from alkit.lab.viz import label
-from studies.common.study import Named, Study, listed, shown
+from studies.common.study import Named, Study, listed, mean_and_seeds, shown
 
 VARIANTS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
 BASELINE = "shallow"  # what every variant has to beat

@@ -14,9 +14,10 @@ from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_clas
 from alkit.elastic.network import Network
 from alkit.engine.trainer import Record
 from alkit.lab import results
-from alkit.lab.compare import gap, mean_and_seeds
+from alkit.lab.compare import gap
 from alkit.lab.viz import colour, label
 from studies.common.published import published
+from studies.common.study import mean_and_seeds
 from studies.elastic.rivals import RIVALS, rival
 from studies.elastic.tasks import Task
 

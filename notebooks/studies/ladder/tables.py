@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from alkit.lab import viz
-from alkit.lab.compare import mean_and_seeds
-from studies.common.study import TUNING_SEED, Named, Study, shown
+from studies.common.study import TUNING_SEED, Named, Study, mean_and_seeds, shown
 from studies.ladder.variants import VARIANTS
 
 MARGIN = 0.5  # points: less than that is no difference that anybody would use

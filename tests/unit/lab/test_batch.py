@@ -37,6 +37,10 @@ def test_a_plan_layers_defaults_preset_and_overrides(notebook):
         ("notebook: 10_x", "s.yaml has no points: give a grid"),
         ("notebook: 10_x\npoints: [{seed: 1}, {seed: a}]", "seed must be int, not 'a'"),
         ("notebook: 10_x\ngrids: {seed: [1]}", "s.yaml has grids: it takes notebook"),
+        (
+            f"notebook: 10_x\ngrid: { ({n: [0] * 99 for n in 'abcdefghij'}) }",
+            "points: give at most",
+        ),
     ],
 )
 def test_a_bad_sweep_is_refused_before_its_first_run(notebook, tmp_path, text, message):
