@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ def fit(
     test: Any = None,
     *,
     method: str | None = None,
-    loss: Callable[[Any, Tensor], Tensor] | None = None,
+    loss: Callable[[Any, Tensor], Tensor] | Literal["own"] | None = None,
     optimizer: Callable[..., torch.optim.Optimizer] | None = None,
     lr: float | Mapping[str, float] | None = None,
     scheduler: Scheduler | None = None,
@@ -122,10 +122,9 @@ def fit(
         optimizer, lr = rated(optimizer, lr)
     elif _takes_default(chosen.room, model, own):
         optimizer, lr = adam, RATE if lr is None else lr
-    if by_itself := loss == "own":
-        if name != "bp":
-            raise ValueError(f"loss is 'own', and no block of {name} has labels: give method='bp'")
-        loss = own_loss
+    if (by_itself := loss == "own") and name != "bp":
+        raise ValueError(f"loss is 'own', and no block of {name} has labels: give method='bp'")
+    loss = own_loss if loss == "own" else loss
     data = as_splits(train, validation, test)
     numbers = {"epochs": epochs, "workers": workers, "threads": threads, "ranks": ranks}
     whole = {name: as_plain(each) for name, each in numbers.items()}

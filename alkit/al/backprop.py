@@ -100,7 +100,7 @@ class BPModel(nn.Module):
 
 
 def own_loss(output: Tensor, _: Any) -> Tensor:
-    """Stand for the loss that a network gives with labels; it gives none with its scores alone."""
+    """Stand for the loss that a network gives with labels; without them it is nan."""
     return output if output.dim() == 0 else output.new_tensor(nan)
 
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from alkit.al.backprop import BPModel, compared
+from alkit.al.backprop import BPModel, compared, own_loss
 from alkit.al.codes import Codes
 from alkit.al.layers import AL, both
 from alkit.al.model import ALModel
@@ -176,6 +176,7 @@ def _step_of(part: AL | BPModel) -> Step:
     held = _STEPS.get(part)
     if held is None or not held.stands(parts):
         held = _STEPS[part] = Step(function, parts)
-    if type(part).forward not in (AL.forward, BPModel.forward):
-        held.why = f"{type(part).__name__} has a forward of its own"
+    own = getattr(part, "loss_fn", None) is own_loss
+    if own or type(part).forward not in (AL.forward, BPModel.forward):
+        held.why = f"{type(part).__name__} has a {'loss' if own else 'forward'} of its own"
     return held

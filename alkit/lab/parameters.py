@@ -86,7 +86,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(text := file.read_text(encoding="utf-8")) or {}
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{file.name} is no YAML in UTF-8: {error}") from error
+        raise ValueError(f"{file.name} can't be read as YAML in UTF-8: {error}") from error
     names = re.findall(r"^(\w+):", text, re.MULTILINE)  # YAML takes the last of two
     if not isinstance(content, dict) or len(names) > len(set(names)):
         raise ValueError(f"{file.name} must hold lines of `name: value`, each name once")
