@@ -35,7 +35,7 @@ _HOME = {
     "train_epoch": "al.train",
 }
 
-_MODULES = {name: name for name in ("delayed", "dtp", "elastic", "split")}
+_MODULES = {name: name for name in ("delayed", "dtp", "elastic", "lab", "split")}
 _MODULES["datasets"] = "data.datasets"
 
 __all__ = [*_HOME, *_MODULES]

@@ -1,4 +1,4 @@
-"""Hugging Face's networks as they come: `python docs/networks.py` writes networks.md beside it."""
+"""Networks of other libraries as they come: `python docs/networks.py` writes networks.md."""
 
 import copy
 from collections.abc import Callable
@@ -6,17 +6,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import timm
 import torch
+import torchvision
 import transformers
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torchvision.ops import StochasticDepth
 
 import alkit
 
 PAGE = Path(__file__).with_suffix(".md")
-CLASSES, SAMPLES, STEPS = 3, 4, 2
+CLASSES, SAMPLES, STEPS, SIDE = 3, 4, 2, 64
 sgd = partial(torch.optim.SGD, lr=0.05)
-Made = Callable[[], tuple[nn.Module, Any]]
+Made = Callable[[str], tuple[nn.Module, Any]]
 
 HIDDEN = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2}
 SIZES = HIDDEN | {"intermediate_size": 32}
@@ -43,6 +46,19 @@ PICTURES: dict[str, dict[str, Any]] = {
 }
 
 
+TIMM = """
+    resnet18 resnet26d seresnext26t_32x4d regnetx_002 densenet121 vgg11_bn mobilenetv2_050
+    mobilenetv3_small_050 efficientnet_b0 ghostnet_050 mnasnet_small convnext_atto
+    convnextv2_atto nfnet_l0 vit_tiny_patch16_224 deit_tiny_patch16_224 mixer_s32_224
+    cait_xxs24_224 xcit_nano_12_p16_224 poolformer_s12
+""".split()
+TORCHVISION = """
+    alexnet vgg11 vgg11_bn resnet18 resnet50 resnext50_32x4d wide_resnet50_2 densenet121
+    mobilenet_v2 mobilenet_v3_small efficientnet_b0 mnasnet0_5 shufflenet_v2_x0_5 squeezenet1_1
+    regnet_x_400mf convnext_tiny vit_b_32 swin_t
+""".split()
+
+
 def pictures(side: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(SAMPLES, 3, side, side, generator=generator, dtype=torch.float64)
@@ -63,26 +79,40 @@ def of_hugging_face(name: str) -> tuple[nn.Module, Any]:
     return net, pictures(32) if name in PICTURES else texts()
 
 
-NETWORKS = {name: partial(of_hugging_face, name) for name in (*TEXTS, *PICTURES)}
+def of_timm(name: str) -> tuple[nn.Module, Any]:
+    side = 224 if name.endswith("224") else SIDE
+    return timm.create_model(name, num_classes=CLASSES), pictures(side)
+
+
+def of_torchvision(name: str) -> tuple[nn.Module, Any]:
+    net = torchvision.models.get_model(name, num_classes=CLASSES)
+    return net, pictures(getattr(net, "image_size", SIDE))  # a ViT has one size
+
+
+LIBRARIES: dict[str, tuple[Made, list[str]]] = {
+    "Hugging Face": (of_hugging_face, [*TEXTS, *PICTURES]),
+    "timm": (of_timm, TIMM),
+    "torchvision": (of_torchvision, TORCHVISION),
+}
 
 
 def without_chance(net: nn.Module) -> nn.Module:
     """Drop nothing: no dropout, no path left out."""
     for part in net.modules():
-        if isinstance(part, nn.Dropout):
+        if isinstance(part, nn.Dropout | StochasticDepth):
             part.p = 0.0
         if hasattr(part, "drop_prob"):
             part.drop_prob = 0.0
     return net
 
 
-def tried(made: Made) -> tuple[str, str, str]:
+def tried(library: str, name: str) -> tuple[str, str, str]:
     """Return a network's blocks, how far 1f1b ends from a plain loop, and whether AL's kin train.
 
     The distance is the largest of a weight, in double precision.
     """
     torch.manual_seed(0)
-    net, x = made()
+    net, x = LIBRARIES[library][0](name)
     net = without_chance(net).double()
     y = torch.arange(SAMPLES) % CLASSES
     truth, other = copy.deepcopy(net).train(), copy.deepcopy(net)
@@ -110,19 +140,23 @@ def tried(made: Made) -> tuple[str, str, str]:
 
 HEAD = """# Networks as they come
 
-Hugging Face's networks, small and untrained, nothing dropped, two steps on four samples. Blocks:
-into how many the network is cut. 1f1b: the largest distance of a weight from that of a plain loop,
-in double precision. local_pipeline: ✓ if it trains. A sentence: refused, before the first step.
+Untrained, Hugging Face's small, nothing dropped, two steps on four samples. Blocks: into how many
+the network is cut. 1f1b: the largest distance of a weight from that of a plain loop, in double
+precision. local_pipeline: ✓ if it trains. A sentence: refused, before the first step.
 
-| network | blocks | 1f1b | local_pipeline |
-| --- | ---: | --- | --- |
+| library | network | blocks | 1f1b | local_pipeline |
+| --- | --- | ---: | --- | --- |
 """
 
 
 def main() -> None:
-    """Write the page."""
-    rows = [f"| {name} | {' | '.join(tried(made))} |\n" for name, made in NETWORKS.items()]
-    PAGE.write_text(HEAD + "".join(rows), encoding="utf-8")
+    """Write the page, a row at a time: rows that are there already stay."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
+    for library, (_, names) in LIBRARIES.items():
+        for name in names:
+            if (head := f"| {library} | {name} |") not in text:
+                text += f"{head} {' | '.join(tried(library, name))} |\n"
+                PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Which tests kill random mutants of a room, and which mutants live.
 
-    python -m tests.mutants ROOM --count 30 --seed 0      appends to tests/mutants.csv
+    python -m tests.mutants ROOM [TESTS ...] --count 30 --seed 0     appends to tests/mutants.csv
 
-A mutant is one change in a function of alkit/ROOM: a comparison turned round, a number moved by
+TESTS are paths, by default tests/unit/ROOM; the room "front" is the files of alkit itself.
+A mutant is one change in a function of the room: a comparison turned round, a number moved by
 one, a sum made a difference, a statement left out. The room's tests run once and note which
 functions they call; those that call the changed one run up to the first that fails, in a copy.
 """
@@ -112,18 +113,18 @@ def _pytest(copy: Path, *what: str, limit_s: float, **own: str) -> int:
         return 1
 
 
-def room_mutants(room: str, count: int, seed: int) -> list[list[Any]]:
+def room_mutants(room: str, tests: list[str], count: int, seed: int) -> list[list[Any]]:
     """Change the room, a mutant at a time, and return a row for each, as the table has them."""
     rng, rows = random.Random(seed), []
     with tempfile.TemporaryDirectory() as folder:
         copy, calls = Path(folder) / "alkit", Path(folder) / "calls.json"
         shutil.copytree(HOME, copy, ignore=shutil.ignore_patterns(".venv*", ".git", "runs"))
-        plugin = {"MUTANTS_ROOM": f"alkit/{room}/", "MUTANTS_CALLS": str(calls)}
-        where = [f"tests/unit/{room}", "--maxfail=1000", *QUICK]
+        home = copy / "alkit" / ("" if room == "front" else room)
+        plugin = {"MUTANTS_ROOM": str(home), "MUTANTS_CALLS": str(calls)}
+        where = [*(tests or [f"tests/unit/{room}"]), "--maxfail=1000", *QUICK]
         _pytest(copy, "-p", "tests.mutants", *where, limit_s=7200, **plugin)
         seen = json.loads(calls.read_text())
-        files = sorted((copy / "alkit" / room).glob("*.py"))
-        found = [(path, *each) for path in files for each in mutants(path)]
+        found = [(path, *each) for path in sorted(home.glob("*.py")) for each in mutants(path)]
         for path, function, node, new in rng.sample(found, min(count, len(found))):
             key, kept = f"{path.name}:{function}", path.read_bytes()
             own = sorted((run["seconds"], test) for test, run in seen.items() if key in run["seen"])
@@ -138,6 +139,7 @@ def room_mutants(room: str, count: int, seed: int) -> list[list[Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("room")
+    parser.add_argument("tests", nargs="*")
     for name, default in {"count": 30, "seed": 0}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     rows = room_mutants(**vars(parser.parse_args()))

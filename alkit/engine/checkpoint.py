@@ -11,6 +11,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from reprlib import repr  # a file decides how much there is to print
 from typing import Any
 
 import torch
@@ -128,7 +129,8 @@ def difference(saved: Mapping[str, Any], own: Mapping[str, Any]) -> str:
         both = (side.get(name, "missing") for side in (saved, own))
         there, here = (f"{e.dtype} of {(*e.shape,)}" if isinstance(e, Tensor) else e for e in both)
         if there != here:
-            return f"{name} is {there} there and {here} here"
+            told = (e if isinstance(e, str) else repr(e) for e in (there, here))
+            return "{} is {} there and {} here".format(name, *told)
     return ""
 
 

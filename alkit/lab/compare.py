@@ -5,7 +5,6 @@ one-sided t tests against a margin, never by a large p.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -90,24 +89,6 @@ def gap(frame: pd.DataFrame, better: str, worse: str, metric: str = "accuracy") 
             " samples: compare records of the same test part"
         )
     return of_seeds(values.iloc[:, 0] - values.iloc[:, 1])  # of a method with itself, too
-
-
-def gap_table(gaps: Mapping[tuple[Any, ...], Gap], names: Sequence[str]) -> pd.DataFrame:
-    """Return a row a gap: its key in columns of these names, its fields, whether it is decided."""
-    rows = [(*key, *each, each.decided) for key, each in gaps.items()]
-    return pd.DataFrame(rows, columns=[*names, *Gap._fields, "decided"])
-
-
-def accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return n, mean and sd of the accuracies of each group, and how many runs diverged.
-
-    A group whose runs have no accuracy has n = 0.
-    """
-    own = frame[frame.metric == "accuracy"].astype({"value": float})
-    made = own.groupby(list(by), sort=False).value.agg(n="count", mean="mean", sd="std")
-    lost = frame[frame.metric == "diverged"].astype({"value": bool})
-    made = made.join(lost.groupby(list(by)).value.sum().rename("diverged"), how="outer")
-    return made.assign(n=made.n.fillna(0).astype(int))
 
 
 def of_seeds(differences: Any) -> Gap:

@@ -149,9 +149,6 @@ def _commit() -> str:
     return head.split()[-1][:8] + ("+" if changed else "")
 
 
-# ---- the committed tables
-
-
 def identity(run: Mapping[str, Any]) -> str:
     """Return what a run is known by: a digest of its notebook, preset and parameters."""
     text = json.dumps([run[name] for name in RUN[1:4]], sort_keys=True)
@@ -211,9 +208,6 @@ def _text(name: str, value: Any) -> str:
     if plain and pd.isna(pd.to_numeric(value, errors="coerce")):
         return value
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-# ---- frames
 
 
 def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame:

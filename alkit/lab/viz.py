@@ -1,16 +1,17 @@
 """One look for all figures: theme, names, colours and markers, Gantt charts, saving."""
 
-import io
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
+from IPython.core.pylabtools import print_figure
+from IPython.display import DisplayHandle, Image
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -91,10 +92,7 @@ def set_theme() -> None:
 
 
 def colour(name: str) -> str:
-    """Return the colour of a method, however it was run; of another name, grey.
-
-    "fr, new noise" has FR's, "al mse" AL's, and "al dgl" DGL's.
-    """
+    """Return the colour of a method, however it was run ("al dgl" has DGL's); of others, grey."""
     own = _method(name)
     if own not in METHODS or own in BASELINES:
         return "0.35" if own in BASELINES else "0.6"
@@ -161,12 +159,27 @@ def _gantt(ax: Axes, timeline: Timeline, number: Shown, span_s: float) -> None:
     ax.grid(visible=False, axis="y")
 
 
+def live(*columns: str) -> Callable[[Mapping[str, Any], object], None]:
+    """Draw columns of the history in the cell that trains, again after each epoch.
+
+    By default all losses. Example: `alkit.fit(..., callbacks=[alkit.lab.live("val_acc")])`.
+    """
+    cell, rows = DisplayHandle(), list[Mapping[str, Any]]()
+
+    def draw(row: Mapping[str, Any], model: object) -> None:
+        rows.append(row)
+        history = pd.DataFrame(rows).set_index("epoch")
+        shown = list(columns) or [name for name in history if name.endswith("loss")]
+        picture = Image(png(history[shown].plot(figsize=SINGLE, marker="o").figure), width=500)
+        (cell.display if len(rows) == 1 else cell.update)(picture)
+
+    return draw
+
+
 def png(fig: Figure) -> bytes:
     """Return the figure as a picture for a widget, and close it; a point has two pixels a side."""
     plt.close(fig)  # first: a cell that ends in another thread shows what is open, and resizes it
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=2 * SHOWN_DPI)
-    return buffer.getvalue()
+    return print_figure(fig, dpi=2 * SHOWN_DPI, bbox_inches=None)
 
 
 def save(fig: Figure, name: str) -> None:

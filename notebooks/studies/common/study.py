@@ -230,6 +230,24 @@ class Study:
         return own[own.seed == TUNING_SEED]
 
 
+def gap_table(gaps: Mapping[tuple[Any, ...], Gap], names: Sequence[str]) -> pd.DataFrame:
+    """Return a row a gap: its key in columns of these names, its fields, whether it is decided."""
+    rows = [(*key, *each, each.decided) for key, each in gaps.items()]
+    return pd.DataFrame(rows, columns=[*names, *Gap._fields, "decided"])
+
+
+def mean_accuracies(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return n, mean and sd of the accuracies of each group, and how many runs diverged.
+
+    A group whose runs have no accuracy has n = 0.
+    """
+    own = frame[frame.metric == "accuracy"].astype({"value": float})
+    made = own.groupby(list(by), sort=False).value.agg(n="count", mean="mean", sd="std")
+    lost = frame[frame.metric == "diverged"].astype({"value": bool})
+    made = made.join(lost.groupby(list(by)).value.sum().rename("diverged"), how="outer")
+    return made.assign(n=made.n.fillna(0).astype(int))
+
+
 def shown(rates: Sequence[float]) -> str:
     """Return rates as tables show them."""
     return ", ".join(f"{rate:g}" for rate in rates)

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from alkit.engine.trainer import Record
-from alkit.lab import compare, results
-from alkit.lab.compare import Gap, gap, gap_table, label
-from studies.common.study import TUNING_SEED, Study
+from alkit.lab import results
+from alkit.lab.compare import Gap, gap, label
+from studies.common.study import TUNING_SEED, Study, gap_table, mean_accuracies
 
 MARGIN = 1.0  # points: what was published as a slight loss
 CONTRASTS = (("pipedream", "seq"), ("fr", "seq"), ("fr", "pipedream"))
@@ -100,7 +100,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
     (of a run, beside another one on the same machine; the median).
     """
     own, by = at_chosen_rates(recorded), [*BY, "lr"]
-    made = compare.accuracies(own, by)
+    made = mean_accuracies(own, by)
     took = own[own.metric == "train_s"].astype({"value": float}).groupby(by).value.median()
     made = made.join((took / 60).rename("minutes")).reset_index()
     return made.sort_values(BY, ignore_index=True)

@@ -7,10 +7,17 @@ validation chose, on all pictures there are, with contrasts named before any of 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from alkit.lab import compare
-from alkit.lab.compare import Gap, gap, gap_table
+from alkit.lab.compare import Gap, gap
 from alkit.lab.viz import label
-from studies.common.study import Named, Study, listed, mean_and_seeds, shown
+from studies.common.study import (
+    Named,
+    Study,
+    gap_table,
+    listed,
+    mean_accuracies,
+    mean_and_seeds,
+    shown,
+)
 
 VARIANTS = ("bp", "dtp", "dtp_exact", "fa", "dfa", "shallow")
 BASELINE = "shallow"  # what every variant has to beat
@@ -30,7 +37,7 @@ contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table
 
 def accuracies(rows: pd.DataFrame) -> pd.DataFrame:
     """Return mean and spread by data set and variant, best first, and how many runs diverged."""
-    made = compare.accuracies(rows, ["data", "method"])
+    made = mean_accuracies(rows, ["data", "method"])
     return made.sort_values(["data", "mean"], ascending=[True, False])
 
 

@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 import alkit
 from alkit import BPModel, fit
 from alkit.base import files
-from alkit.engine.checkpoint import load, save
+from alkit.engine.checkpoint import difference, load, save
 from alkit.engine.rates import rates
 from tests.helpers import dense_model, differences, state_of
 from tests.unit.al.helpers import MODELS, Spy, al_model, bp_model, spied, toy
@@ -433,3 +433,10 @@ def test_moments_of_another_shape_are_refused(method, tmp_path):
     torch.save(spoilt(torch.load(path, weights_only=True)), path)
     with pytest.raises(ValueError, match=r"exp_avg is of \(3,\), and its weight of"):
         go(2)
+
+
+def test_a_file_decides_not_how_much_is_printed():
+    nested = ["x"]
+    for _ in range(45):
+        nested = [nested, nested]
+    assert len(difference({"lr": nested}, {"lr": 1})) < 10_000
