@@ -56,7 +56,7 @@ lock:  ## write .ci/requirements.lock anew, after a change in environment.yml: n
 lab: install  ## open JupyterLab on the first notebook of the course
 	@$(PYTHON_IN_VENV) -m jupyterlab notebooks/01_al_layer_by_hand.ipynb
 
-run: install  ## run one notebook: NB=notebooks/02_al_pipeline.ipynb PRESET=cpu P='seed=1' RECORD=1
+run: install  ## run one notebook: NB=notebooks/03_speed.ipynb PRESET=cpu P='seed=1' RECORD=1
 	@$(ALKIT) run $(NB) $(if $(PRESET),--preset $(PRESET)) $(foreach p,$(P),-p $(p)) $(if $(RECORD),--record)
 
 sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2

@@ -101,8 +101,8 @@ def without_chance(net: nn.Module) -> nn.Module:
     for part in net.modules():
         if isinstance(part, nn.Dropout | StochasticDepth):
             part.p = 0.0
-        if hasattr(part, "drop_prob"):
-            part.drop_prob = 0.0
+        for name in {"drop_prob", "drop_rate"} & {*vars(part)}:
+            setattr(part, name, 0.0)
     return net
 
 
@@ -151,12 +151,15 @@ precision. local_pipeline: ✓ if it trains. A sentence: refused, before the fir
 
 def main() -> None:
     """Write the page, a row at a time: rows that are there already stay."""
-    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
-    for library, (_, names) in LIBRARIES.items():
-        for name in names:
-            if (head := f"| {library} | {name} |") not in text:
-                text += f"{head} {' | '.join(tried(library, name))} |\n"
-                PAGE.write_text(text, encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    heads = [f"| {library} | {n} |" for library, (_, names) in LIBRARIES.items() for n in names]
+    rows = {head: row for head in heads for row in text.splitlines() if row.startswith(head)}
+    for head in heads:
+        if head not in rows:
+            _, library, name, _ = (each.strip() for each in head.split("|"))
+            rows[head] = f"{head} {' | '.join(tried(library, name))} |"
+            text = HEAD + "".join(f"{rows[each]}\n" for each in heads if each in rows)
+            PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

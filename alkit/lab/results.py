@@ -44,7 +44,7 @@ class Run:
             long before it takes times sets it anew.
 
     Example:
-        results = Run("02_al_pipeline", preset=preset)
+        results = Run("03_speed", preset=preset)
         results.record("accuracy", 97.2, method="al", data="digits", seed=0, n=360, unit="%")
         results.save()
     """
@@ -182,6 +182,8 @@ def rows_of(table: str = "runs") -> list[Row]:
     if not file.exists():
         return []
     frame = pd.read_csv(file, dtype=str, keep_default_na=False)
+    if missing := {*(RUN if table == "runs" else VALUE)} - {*frame}:
+        raise ValueError(f"{file.name} lacks the columns {', '.join(sorted(missing))}")
     rows = (zip(frame, map(_value, cells), strict=True) for cells in frame.to_numpy())
     return [{n: v for n, v in row if v is not None or n in {*RUN, *VALUE}} for row in rows]
 

@@ -207,3 +207,10 @@ def test_the_commit_tells_a_changed_source_from_a_new_record(checkout, monkeypat
     assert commit() == head + "+"
     monkeypatch.setenv("PATH", str(checkout))
     assert commit() == "unknown"
+
+
+def test_a_table_without_a_column_is_refused():
+    recorded(filled())
+    (paths.root() / results.TABLES / "runs.csv").write_text("run,a\nr1,2\n")
+    with pytest.raises(ValueError, match="lacks the columns .*notebook"):
+        results.load()

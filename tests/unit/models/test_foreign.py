@@ -111,11 +111,15 @@ def test_a_network_s_only_input_may_have_a_default(batch):
     assert torch.equal(Whole(Plain())(batch), pictures.flatten(1))
 
 
-@pytest.mark.parametrize("name", ["DistilBert", "DebertaV2", "Albert", "GPT2", "Llama", "ConvNext"])
-def test_the_page_of_networks_says_what_happens(name):
+HUGGING_FACE = ["DistilBert", "DebertaV2", "Albert", "GPT2", "Llama", "ConvNext"]
+TRIED = [*(("Hugging Face", each) for each in HUGGING_FACE), ("timm", "mobilenetv2_050")]
+
+
+@pytest.mark.parametrize(("library", "name"), [*TRIED, ("torchvision", "resnet18")])
+def test_the_page_of_networks_says_what_happens(library, name):
     page = runpy.run_path(str(PAGE.with_suffix(".py")))
-    (row,) = (each for each in PAGE.read_text().splitlines() if f"| {name} |" in each)
-    blocks, off, local = page["tried"]("Hugging Face", name)
+    (row,) = (own for own in PAGE.read_text().splitlines() if f"{library} | {name} |" in own)
+    blocks, off, local = page["tried"](library, name)
     _, _, _, its_blocks, its_off, its_local, _ = (each.strip() for each in row.split("|"))
     assert (blocks, local) == (its_blocks, its_local)
     assert off == its_off or max(float(off), float(its_off)) < 1e-9
