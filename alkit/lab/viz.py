@@ -183,7 +183,7 @@ def png(fig: Figure) -> bytes:
 
 
 def save(fig: Figure, name: str) -> None:
-    """Write `name`.png and `name`.svg into the run's folder; the same figure gives the same bytes."""
+    """Write `name`.png and `name`.svg into the run's folder; equal figures, equal bytes."""
     folder = Path(os.environ.get(FOLDER) or paths.root() / "runs" / name)
     folder.mkdir(parents=True, exist_ok=True)
     # neither a date nor matplotlib's version: they would change every file without need

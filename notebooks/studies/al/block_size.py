@@ -33,8 +33,6 @@ from alkit.engine.device import cores
 from alkit.engine.optimizers import adam
 from alkit.engine.run import operator_threads
 from alkit.lab import viz
-from alkit.schedule.clock import simulate
-from alkit.schedule.task import al_pipeline, free_workers
 from studies.common.torch_pipelines import data_parallel
 
 CLASSES, LAYERS = 10, 4
@@ -218,21 +216,6 @@ def _timed(run: Run) -> float:
 def backprops(names: Sequence[str]) -> list[str]:
     """Return those of the names that are backprop on one process, each at its best somewhere."""
     return [name for name in names if name.split(",")[0] == "bp"]
-
-
-def more_cores(layer_s: Sequence[float], bp_s: float, count: int, efficiency: float) -> float:
-    """Return how many times as fast as backprop the pipeline is on so many cores, simulated.
-
-    Args:
-        layer_s: seconds of each layer's step on one core.
-        bp_s: of backprop's on one core.
-        efficiency: of backprop's operator threads: `count` of them are `count * efficiency` times
-            as fast as one.
-    """
-    schedule = free_workers(al_pipeline(len(layer_s)), min(count, len(layer_s)))
-    seconds = {"forward": 1.0, "backward": 0.0, "update": 0.0}
-    own = simulate(schedule, lambda task: seconds[task.kind] * layer_s[task.stage], 24)
-    return bp_s / (count * efficiency) / own.steady_s
 
 
 def fastest(times: pd.DataFrame, names: Sequence[str]) -> str:

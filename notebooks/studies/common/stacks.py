@@ -22,9 +22,7 @@ from alkit.schedule.flushed import block_by_block
 from alkit.schedule.task import Schedule, al_pipeline
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
 from studies.al.profile import Cost, profile
-from studies.common.ledger import Ledger
 from studies.common.resnet_cifar import resnet_cifar
-from studies.delayed.memory import counting
 
 KINDS = ("transformer", "lstm", "vgg", "resnet20")
 PICTURES = ("vgg", "resnet20")
@@ -131,14 +129,6 @@ class Stack:
         share = sum(cost.seconds for cost in costs) / workers
         seconds = {("forward", 0): share, ("backward", 0): 0.0, ("update", 0): 0.0}
         return self._virtual(block_by_block(1), seconds)
-
-    def held(self, **options: Any) -> float:
-        """Return the most bytes that forwards keep for backwards, without what waits between."""
-        model = self.model()
-        ledger = Ledger(model)
-        counting(model, [ledger] * self.layers)
-        train_epoch(model, self.stream(), **options)
-        return ledger.peak
 
     def _virtual(
         self, schedule: Schedule, seconds: Durations, cuts: tuple[int, ...] = ()
