@@ -20,7 +20,7 @@ help:  ## print this list
 	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
 
 demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (4 minutes)
-	@$(ALKIT) run notebooks/00_all_methods.ipynb --preset teach
+	@$(ALKIT) run notebooks/15_all_methods.ipynb --preset teach
 
 test: install  ## lint, unit tests and every notebook
 	@$(MAKE) --no-print-directory -j2 lint unit  # types are checked by one core alone
@@ -54,9 +54,9 @@ lock:  ## write .ci/requirements.lock anew, after a change in environment.yml: n
 	@$(or $(PYTHON),python3.11) .ci/lock.py
 
 lab: install  ## open JupyterLab on the first notebook of the course
-	@$(PYTHON_IN_VENV) -m jupyterlab notebooks/01_al_layer_by_hand.ipynb
+	@$(PYTHON_IN_VENV) -m jupyterlab notebooks/03_al_layer.ipynb
 
-run: install  ## run one notebook: NB=notebooks/03_speed.ipynb PRESET=cpu P='seed=1' RECORD=1
+run: install  ## run one notebook: NB=notebooks/20_speed.ipynb PRESET=cpu P='seed=1' RECORD=1
 	@$(ALKIT) run $(NB) $(if $(PRESET),--preset $(PRESET)) $(foreach p,$(P),-p $(p)) $(if $(RECORD),--record)
 
 sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2

@@ -52,7 +52,7 @@ def to_al(
         sample: two samples that the first block takes, run once in evaluation mode.
         recipe: bridges, codes and losses; of `alkit.al.recipes.RECIPES`, or a `Recipe`, whose own
             values are what is not given here. By default codes are learned from labels alone; those
-            of "coupled" also from inputs, which on pictures wants a head (notebook 06).
+            of "coupled" also from inputs, which on pictures wants a head (notebook 21).
         code_dim: K, the width of the label code.
         lr: a number or {"enc": ..., "ae": ...}.
         pool: reduces a block's output to (B, D), one for all blocks or one a block.

@@ -3,13 +3,13 @@
     x ──► f1 ──┤ detached ├──► f2 ──┤ detached ├──► f3 ──► the network's own head, on detached s
           └─► b1 ─► loss       └─► b2 ─► loss       └─► b3 ─► loss
 
-linear         a linear head, cross-entropy: the simplest, and the best one most often (06)
+linear         a linear head, cross-entropy: the simplest, and the best one most often (21)
 cosine         ten times the cosines with a free vector a class
 fixed_codes    ten times the cosines with a fixed code per class
 
 A rule may also be a function of (layer, what its block gives, classes) that returns a head and its
 loss of (the head's output, codes or one-hot rows); predsim, DGL and SCPL are written so in
-notebook 06. The head's first C columns are scores.
+notebook 21. The head's first C columns are scores.
 
 A layer's label side has nothing to learn: labels stay one-hot, and what a loss compares beside
 scores stands in the columns after them, which one-hot codes `[eye | 0]` do not see.

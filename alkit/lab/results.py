@@ -44,7 +44,7 @@ class Run:
             long before it takes times sets it anew.
 
     Example:
-        results = Run("03_speed", preset=preset)
+        results = Run("20_speed", preset=preset)
         results.record("accuracy", 97.2, method="al", data="digits", seed=0, n=360, unit="%")
         results.save()
     """

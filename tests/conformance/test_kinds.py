@@ -427,7 +427,6 @@ def test_a_curve_is_drawn_while_it_trains(monkeypatch):
     shown = []
     monkeypatch.setattr(DisplayHandle, "display", lambda self, what: shown.append(("new", what)))
     monkeypatch.setattr(DisplayHandle, "update", lambda self, what: shown.append(("same", what)))
-    options = {"callbacks": [alkit.lab.live("val_acc")], "epochs": 2, "progress": False}
-    alkit.fit(net(), BATCHES, BATCHES, method="bp", **options)
-    found = [(place, what.data[:4]) for place, what in shown]
-    assert found == [("new", b"\x89PNG"), ("same", b"\x89PNG")]
+    callbacks = [alkit.lab.live("val_acc")]
+    alkit.fit(net(), BATCHES, BATCHES, method="bp", callbacks=callbacks, epochs=2, progress=False)
+    assert [(at, what.data[:4]) for at, what in shown] == [(w, b"\x89PNG") for w in ("new", "same")]

@@ -24,12 +24,12 @@ DELAYED |= {"depth": 8, "lrs": [0.01], "seeds": [0], "modules": [2]}
 BERT = {"corpus": "pydocs", "vocabulary": 500, "tokens": 32, "width": 8, "heads": 2, "ffn": 8}
 BERT |= {"steps": 2, "lrs": [1e-3], "seeds": [0]}
 SMALL = {
-    "10_vgg_al.paper": IMAGES,
-    "11_resnet_al.paper": IMAGES,
-    "12_lstm_al.paper": TEXTS,
-    "13_transformer_al.paper": {n: v for n, v in TEXTS.items() if n != "hidden"} | {"ffn": 8},
-    "32_resnet_accuracy.paper": DELAYED,
-    "32_resnet_accuracy.paper110": DELAYED,
+    "05_vgg.paper": IMAGES,
+    "06_resnet.paper": IMAGES,
+    "07_lstm.paper": TEXTS,
+    "08_transformer.paper": {n: v for n, v in TEXTS.items() if n != "hidden"} | {"ffn": 8},
+    "23_delay.paper": DELAYED,
+    "23_delay.paper110": DELAYED,
 }
 TRAINED = ("study.train_case(case", ", fitted(case)")  # in the last cell run
 

@@ -1,1 +1,1 @@
-"""All methods side by side: notebook 00 and the demo."""
+"""All methods side by side: notebook 15 and the demo."""

@@ -1,4 +1,4 @@
-"""What the busiest device of each row of notebook 00 holds at its peak, a block a device.
+"""What the busiest device of each row of notebook 15 holds at its peak, a block a device.
 
     weights, in as many versions as the method keeps, of feedback maps and label sides too
     gradients and the optimiser's state

@@ -1,4 +1,4 @@
-"""One network of four blocks, ten methods: the rows of notebook 00, and what each row pays.
+"""One network of four blocks, ten methods: the rows of notebook 15, and what each row pays.
 
 Accuracy comes from `alkit.fit`; step times of two workers from its timelines; what four devices
 would do from the method's own schedule on the clock, at task times that its own run measured.
@@ -37,7 +37,7 @@ LEARNED = replace(FIXED_CODES["images"], codes="learned", centred=True)
 
 @dataclass(frozen=True)
 class Row:
-    """A method as notebook 00 shows it.
+    """A method as notebook 15 shows it.
 
     Attributes:
         method: of `alkit.METHODS`.

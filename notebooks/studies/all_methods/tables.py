@@ -1,4 +1,4 @@
-"""What notebook 00 and README show of all methods: intervals over seeds, one table, one picture."""
+"""What notebook 15 and README show of all methods: intervals over seeds, one table, one picture."""
 
 from collections.abc import Sequence
 

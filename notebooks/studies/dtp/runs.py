@@ -1,4 +1,4 @@
-"""Training runs of notebook 52: which variants there are, how one is trained and recorded.
+"""Training runs of notebook 26: which variants there are, how one is trained and recorded.
 
     each at its own rate    seeds that count, every variant on a few pictures
     tuning                  seed 100, every rate of a grid: the test part stays closed

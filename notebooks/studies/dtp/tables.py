@@ -1,4 +1,4 @@
-"""Tables of target propagation, from notebook 52's recorded rows.
+"""Tables of target propagation, from notebook 26's recorded rows.
 
 Two experiments: every variant at a rate of its own on few pictures; and `VARIANTS` at rates that
 validation chose, on all pictures there are, with contrasts named before any of its runs.

@@ -1,1 +1,1 @@
-"""The label ladder: notebooks 06 and 08."""
+"""The label ladder: notebook 21, which has the depth of 0.3's 08."""

@@ -3,7 +3,7 @@
 from alkit.lab.parameters import parameters, preset_values
 from alkit.lab.setup import take_preset
 
-NOTEBOOK = "07_pipeline_by_hand"
+NOTEBOOK = "04_pipeline"
 DEFAULTS = parameters(NOTEBOOK)
 
 

@@ -117,9 +117,8 @@ TRIED = [*(("Hugging Face", each) for each in HUGGING_FACE), ("timm", "mobilenet
 
 @pytest.mark.parametrize(("library", "name"), [*TRIED, ("torchvision", "resnet18")])
 def test_the_page_of_networks_says_what_happens(library, name):
-    page = runpy.run_path(str(PAGE.with_suffix(".py")))
     (row,) = (own for own in PAGE.read_text().splitlines() if f"{library} | {name} |" in own)
-    blocks, off, local = page["tried"](library, name)
+    blocks, off, local = runpy.run_path(str(PAGE.with_suffix(".py")))["tried"](library, name)
     _, _, _, its_blocks, its_off, its_local, _ = (each.strip() for each in row.split("|"))
     assert (blocks, local) == (its_blocks, its_local)
     assert off == its_off or max(float(off), float(its_off)) < 1e-9

@@ -1,4 +1,4 @@
-"""Notebook 00's rows: what they send, hold and keep, by hand."""
+"""Notebook 15's rows: what they send, hold and keep, by hand."""
 
 import pandas as pd
 import pytest

@@ -1,4 +1,4 @@
-"""Notebook 52's variants begin alike, and their steps are equally long."""
+"""Notebook 26's variants begin alike, and their steps are equally long."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""06's variants: each against plain torch, which of them are local, and what codes may see."""
+"""Variants of notebook 21: against plain torch, which of them are local, what codes may see."""
 
 import copy
 from collections.abc import Callable
