@@ -54,7 +54,7 @@ lock:  ## write .ci/requirements.lock anew, after a change in environment.yml: n
 	@$(or $(PYTHON),python3.11) .ci/lock.py
 
 lab: install  ## open JupyterLab on the first notebook of the course
-	@$(PYTHON_IN_VENV) -m jupyterlab notebooks/03_al_layer.ipynb
+	@$(PYTHON_IN_VENV) -m jupyterlab notebooks/01_what_waits.ipynb
 
 run: install  ## run one notebook: NB=notebooks/20_speed.ipynb PRESET=cpu P='seed=1' RECORD=1
 	@$(ALKIT) run $(NB) $(if $(PRESET),--preset $(PRESET)) $(foreach p,$(P),-p $(p)) $(if $(RECORD),--record)
