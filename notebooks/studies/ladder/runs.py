@@ -7,7 +7,6 @@ The split into train, validation and test is one for all seeds. A seed fixes the
 order of the samples and the noise, the same for all variants.
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from alkit.al.backprop import BPModel
 from alkit.al.fit import Trainer
 from alkit.al.model import ALModel
-from alkit.base.seeds import generator_for
 from alkit.data.parts import DataSet, Part
 from alkit.engine.callbacks import Best
 from alkit.engine.loop import train_epochs
@@ -30,7 +28,6 @@ from studies.al import exits
 from studies.al.families import FAMILIES
 from studies.common.rates import cosine
 from studies.common.study import TUNING_SEED
-from studies.ladder.labels import replay, watch
 from studies.ladder.models import NearestCode
 from studies.ladder.variants import VARIANTS, build, head_parameters
 
@@ -107,15 +104,7 @@ def trained(
     """
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     options: dict[str, Any] = {"lr": lr, "width": width}
-    tables = None
-    if VARIANTS[variant].replays:
-        with torch.random.fork_rng(devices=[]):  # so that both runs start alike
-            own = copy.deepcopy(blocks)
-            base = build(VARIANTS[variant].base, own, data.num_classes, sample, **options)
-            tables = _codes_met(base, plan, narrow=narrow)
     model = build(variant, blocks, data.num_classes, sample, **options)
-    if tables is not None:
-        replay(model, tables, _permuted(data.num_classes, plan.seed))
     fit = _fit(model, plan, narrow=narrow)
     validation, _ = _exits(model, data.validation)
     opened = plan.seed != TUNING_SEED and fit is not None
@@ -141,19 +130,6 @@ def _fit(model: Any, plan: Plan, *, narrow: bool) -> Record | None:
             return train_epochs(trainer, whole)
     except FloatingPointError:
         return None
-
-
-def _permuted(classes: int, seed: int) -> Tensor:
-    """Return whose codes each class gets."""
-    return torch.randperm(classes, generator=generator_for("permuted codes", seed))
-
-
-def _codes_met(model: NearestCode, plan: Plan, *, narrow: bool) -> list[Tensor]:
-    """Train a model and return, a level each, the codes that every batch met and the last ones."""
-    met = watch(model)
-    if _fit(model, plan, narrow=narrow) is None:
-        raise RuntimeError("the run whose codes are to be replayed diverged: give a smaller rate")
-    return [torch.stack([*own, last]) for own, last in zip(met, model.tables(), strict=True)]
 
 
 def exit_scores(model: Any, part: Part, batch_size: int = 512) -> Tensor:

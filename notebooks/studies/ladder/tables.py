@@ -29,28 +29,8 @@ SAID = {
     "detached": "AL's detached codes",
     "coupled": "AL's coupled codes",
     "published": "AL as published",
-    "published_ce": "AL as published, labels first",
     "dgl": "DGL",
     "scpl": "SCPL",
-}
-# by contrast, one thing changed at a time; H6 is a read-out, of 08 in 0.3
-HYPOTHESES = {
-    ("random_codes", "fixed_codes"): "H1 geometry",
-    ("simplex_codes", "fixed_codes"): "H1 geometry",
-    ("trained_codes", "fixed_codes"): "H1 geometry",
-    ("detached", "trained_codes"): "H2 drift",
-    ("permuted_detached", "detached"): "H3 meaning",
-    ("permuted_coupled", "coupled"): "H3 meaning",
-    ("coupled_0", "coupled"): "H4 regularisation",
-    ("coupled_0.1", "coupled"): "H4 regularisation",
-    ("one_code", "detached"): "H5 one code",
-    ("narrow_fixed", "fixed_codes"): "H7 bottleneck",
-    ("narrow_detached", "detached"): "H7 bottleneck",
-    ("narrow_coupled", "coupled"): "H7 bottleneck",
-    ("narrow_detached", "narrow_fixed"): "H7 bottleneck",
-    ("narrow_coupled", "narrow_fixed"): "H7 bottleneck",
-    ("told", "detached"): "H8 side information",
-    ("told", "told_dealt"): "H8 side information",
 }
 # H9, in all settings: what the features hold, and what reading by the nearest code loses of it
 READING = (
@@ -97,9 +77,9 @@ chosen_rates, edges, contrasts = STUDY.chosen_rates, STUDY.edges, STUDY.table
 
 
 def chosen_rate(recorded: pd.DataFrame, data: str, family: str, variant: str) -> float:
-    """Return that rate of a variant; one that changes another, but with a head, has the other's."""
+    """Return that rate of a variant; one with a head is to have all rates of the one below it."""
     if not VARIANTS[variant].head:
-        return STUDY.chosen_rate(recorded, data, family, VARIANTS[variant].base or variant)
+        return STUDY.chosen_rate(recorded, data, family, variant)
     own = STUDY.validated(recorded)
     own = own[(own.data == data) & (own.model == family)]
     tried, wanted = (set(own.lr[own.variant == name]) for name in (variant, VARIANTS[variant].base))
@@ -155,8 +135,7 @@ def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
 def by_variant(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row per set and network, a column per variant: test accuracy, mean, sd and n.
 
-    Beside them the rates that were tried and the hours of one core that all runs took. Variants
-    that change one of these have a table of their own, see `explored`.
+    Beside them the rates that were tried and the hours of one core that all runs took.
     """
     found, rows = accuracies(recorded), []
     if not len(found):
@@ -189,19 +168,6 @@ def contrast_gaps(recorded: pd.DataFrame, pairs: Sequence[tuple[str, str]] = CON
         best = best_local(recorded, *setting) or BEST_LOCAL
         named = [(best if one == BEST_LOCAL else one, other) for one, other in pairs]
         found = {**found, **STUDY.contrast_gaps(own, named)}
-    return found
-
-
-def explored(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return the contrasts of `HYPOTHESES` that have runs, as `contrasts` does.
-
-    Holm's rule is over all of them, those without runs included.
-    """
-    gaps = contrast_gaps(recorded, list(HYPOTHESES))
-    found = contrasts({key: pair for key, pair in gaps.items() if pair[0].seeds})
-    if len(found):
-        asked = [HYPOTHESES[tuple(each.split(" - "))] for each in found.contrast]
-        found.insert(0, "hypothesis", asked)
     return found
 
 

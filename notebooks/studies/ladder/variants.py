@@ -2,18 +2,17 @@
 
     A0 bp                 end to end                      A6 coupled       codes that see inputs
     A1 deep_supervision   A2's heads, nothing detached    A7 published     AL as published
-    A2 linear             a linear head per block         A7b published_ce label side trained
-    A3 cosine             a free vector per class         A8 predsim       similarities of a batch
-    A4 fixed_codes        orthonormal codes               A9 dgl           a deep head
-    A5 detached           AL: learned codes, centred      A10 scpl         contrast within a batch
+    A2 linear             a linear head per block         A8 predsim       similarities of a batch
+    A3 cosine             a free vector per class         A9 dgl           a deep head
+    A4 fixed_codes        orthonormal codes               A10 scpl         contrast within a batch
+    A5 detached           AL: learned codes, centred
 
-The blocks are the same ones, and start alike; A0 to A6 pool alike. H1 to H8 change one thing of A4,
-A5 or A6 each; H9's have backprop's head beside the layers, on detached features, and read by it.
+The blocks are the same ones, and start alike; A0 to A6 pool alike. H9's have backprop's head beside
+the layers, on detached features, and read by it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -27,7 +26,7 @@ from alkit.al.recipes import FIXED_CODES, Recipe, find_recipe
 from alkit.al.rules import SMOOTHING, Rule, give_heads, linear_head
 from alkit.base import tree
 from alkit.engine.modes import evaluating
-from studies.ladder import labels, rules
+from studies.ladder import rules
 from studies.ladder.models import DeepSupervision, NearestCode
 from studies.ladder.rules import smoothed
 
@@ -43,12 +42,7 @@ class Variant:
         code: its place on the ladder.
         what: a line for tables.
         local: whether no gradient crosses a border between blocks.
-        base: the variant that this one changes, to see what it is that helps; its rate is that
-            one's, but with a head, which has a best rate of its own.
-        recipe: changes of that variant's recipe.
-        change: of its label side, a function of (model, classes).
-        replays: whether its labels follow the codes of a run of the base, each class another's;
-            `studies.ladder.runs.trained` makes that run.
+        base: the variant whose layers this one reads by a head.
         head: whether scores come from A0's head, trained on the last block's detached features.
     """
 
@@ -56,9 +50,6 @@ class Variant:
     what: str
     local: bool = True
     base: str = ""
-    recipe: Mapping[str, Any] = field(default_factory=dict)
-    change: Callable[[ALModel, int], None] | None = None
-    replays: bool = False
     head: bool = False
 
     @property
@@ -67,7 +58,6 @@ class Variant:
         return "al" if self.local else "bp"
 
 
-NARROW = {"code_dim": 8}  # narrower than DBpedia has classes: codes must share directions
 VARIANTS = {
     "bp": Variant("A0", "backprop, with A2's last head", local=False),
     "deep_supervision": Variant("A1", "A2's heads, losses added, nothing detached", local=False),
@@ -77,51 +67,9 @@ VARIANTS = {
     "detached": Variant("A5", "AL: learned codes, centred; contrast with all classes"),
     "coupled": Variant("A6", "AL: the contrast also trains the codes"),
     "published": Variant("A7", "AL as published: squared errors"),
-    "published_ce": Variant(
-        "A7b", "AL, squared errors, label side trained beforehand", change=labels.train_label_side
-    ),
     "predsim": Variant("A8", "predsim: a linear head and similarities of the batch"),
     "dgl": Variant("A9", "DGL: a deep head per block"),
     "scpl": Variant("A10", "SCPL: contrast within the batch, detached classifiers"),
-    "random_codes": Variant(
-        "H1a", "frozen random directions", base="fixed_codes", change=labels.random_directions
-    ),
-    "simplex_codes": Variant(
-        "H1b", "frozen orthonormal codes, centred", base="fixed_codes", recipe={"centred": True}
-    ),
-    "trained_codes": Variant(
-        "H1c",
-        "codes of labels alone, then frozen",
-        base="detached",
-        change=labels.train_then_freeze,
-    ),
-    "permuted_detached": Variant(
-        "H3a", "each class another's codes", base="detached", replays=True
-    ),
-    "permuted_coupled": Variant("H3b", "each class another's codes", base="coupled", replays=True),
-    "coupled_0": Variant(
-        "H4a",
-        "no autoencoder",
-        base="coupled",
-        change=partial(labels.weigh, weight=0.0),
-    ),
-    "coupled_0.1": Variant(
-        "H4b",
-        "a tenth of it",
-        base="coupled",
-        change=partial(labels.weigh, weight=0.1),
-    ),
-    "one_code": Variant("H5", "one level of codes", base="detached", change=labels.one_code),
-    "narrow_fixed": Variant("H7a", "codes 8 wide", base="fixed_codes", recipe=NARROW),
-    "narrow_detached": Variant("H7b", "codes 8 wide", base="detached", recipe=NARROW),
-    "narrow_coupled": Variant("H7c", "codes 8 wide", base="coupled", recipe=NARROW),
-    "told": Variant("H8a", "g is told super-classes", base="detached", change=labels.tell),
-    "told_dealt": Variant(
-        "H8b",
-        "g is told super-classes of others",
-        base="detached",
-        change=partial(labels.tell, dealt=True),
-    ),
     "fixed_codes_head": Variant("H9a", "A4, read by a head", base="fixed_codes", head=True),
     "detached_head": Variant("H9b", "A5, read by a head", base="detached", head=True),
     "coupled_head": Variant("H9c", "A6, read by a head", base="coupled", head=True),
@@ -149,18 +97,15 @@ def build(
     variant = VARIANTS[name]
     base = variant.base or name
     fixed = replace(FIXED_CODES[kind], smoothing=SMOOTHING)
-    recipe = replace(_recipe(base, fixed, kind, width), **variant.recipe)
+    recipe = _recipe(base, fixed, kind, width)
     model = to_al(blocks, classes, sample, recipe=recipe, lr=lr)
     if base in HEADS:
         give_heads(model, HEADS[base], classes, sample)
-    if base in ("detached", "coupled", "published_ce"):
-        model[0].ae.loss_fn = smoothed
     if base in ("detached", "coupled"):
+        model[0].ae.loss_fn = smoothed
         model = NearestCode(model, classes)
     if variant.head:
         _put_head(model, fixed, classes, sample, lr)
-    if variant.change is not None:
-        variant.change(model, classes)
     if name == "deep_supervision":
         return DeepSupervision(model, lr)
     if name == "bp":
@@ -187,7 +132,6 @@ def _recipe(name: str, fixed: Recipe, kind: str, width: float) -> Recipe:
         "detached": learned,
         "coupled": replace(learned, coupled=True),
         "published": published,
-        "published_ce": find_recipe("mse", kind),
     }.get(name, fixed)
 
 

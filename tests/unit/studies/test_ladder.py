@@ -1,4 +1,4 @@
-"""Variants of notebook 21: against plain torch, which of them are local, what codes may see."""
+"""Variants of notebook 21: against plain torch, which of them are local."""
 
 import copy
 from collections.abc import Callable
@@ -12,18 +12,12 @@ from torch import Tensor, nn
 from alkit import one_hot, to_local, train_epoch
 from alkit.al.backprop import BPModel
 from alkit.al.codes import code_table
-from studies.ladder import labels, variants
+from studies.ladder import variants
 from studies.ladder.models import DeepSupervision
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
-SUPER_CLASSES = (0, 1, 1)
 LOCAL = [name for name, variant in variants.VARIANTS.items() if variant.local]
 LOCAL_RULES = [name for name in LOCAL if name in variants.HEADS]
-
-
-@pytest.fixture(autouse=True)
-def super_classes(monkeypatch):
-    monkeypatch.setattr(labels, "SUPER_CLASSES", SUPER_CLASSES)
 
 
 def made(name: str, seed: int = 0, layers: int = 3):
@@ -60,80 +54,34 @@ def linear_of(module: nn.Module) -> nn.Linear:
     return next(part for part in module.modules() if isinstance(part, nn.Linear))
 
 
-def by_fixed_codes(layer, level, s, index, rows, *, width=128, centred=False):
-    table = code_table(CLASSES, width)
-    associated = cross_entropy(
-        10 * cosines(linear_of(layer.enc.b)(s), table - centred * table.mean(0)), index
-    )
+def by_fixed_codes(layer, level, s, index, rows):
+    table = code_table(CLASSES, 128)
+    associated = cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), table), index)
     constant = 0.0 if level else cross_entropy(10 * rows[index], index, 0.0)  # orthonormal: exact
     return associated + constant
 
 
-by_simplex_codes = partial(by_fixed_codes, centred=True)
-by_narrow_fixed = partial(by_fixed_codes, width=8)
-
-
-def by_random_codes(layer, level, s, index, rows):
-    table = rows if level else layer.ae.g.table
-    assert table.shape == (CLASSES, 128)
-    off = (table @ table.T)[~torch.eye(CLASSES, dtype=torch.bool)]
-    assert off.abs().max() > 1e-3  # not orthonormal
-    constant = 0.0 if level else cross_entropy((table @ table.T)[index], index)
-    return cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), table), index) + constant
-
-
-def learned(layer, level, s, index, rows, *, coupled, weight=1.0, beside=None):
-    shown = rows if level or beside is None else torch.cat([rows, beside], dim=1)
-    codes = torch.tanh(linear_of(layer.ae.g)(shown))
+def learned(layer, level, s, index, rows, *, coupled):
+    codes = torch.tanh(linear_of(layer.ae.g)(rows))
     decoded = linear_of(layer.ae.h)(codes)[index]
     autoencoder = squared(decoded, rows[index]) if level else cross_entropy(decoded, index)
-    autoencoder = weight * autoencoder
     target = codes if coupled else codes.detach()
     m = linear_of(layer.enc.b)(s)
     return cross_entropy(10 * cosines(m, target - target.mean(0)), index) + autoencoder
 
 
 by_detached, by_coupled = partial(learned, coupled=False), partial(learned, coupled=True)
-by_coupled_0 = partial(by_coupled, weight=0.0)
-by_coupled_tenth = partial(by_coupled, weight=0.1)
 
 
-def by_told(*given):
-    return learned(*given, coupled=False, beside=torch.tensor([[1.0, 0], [0, 1], [0, 1]]))
-
-
-def by_told_dealt(layer, *given):
-    beside = layer.ae.g[0].table[:, CLASSES:] if given[0] == 0 else None
-    if beside is not None:
-        assert beside.sum(0).tolist() == [1, 2]  # as many of each, whoever has them
-    return learned(layer, *given, coupled=False, beside=beside)
-
-
-def by_one_code(layer, level, s, index, rows):
-    if level == 0:
-        return by_detached(layer, level, s, index, rows)
-    return cross_entropy(10 * cosines(linear_of(layer.enc.b)(s), rows - rows.mean(0)), index)
-
-
-def squared_errors(layer, level, s, index, rows, *, first):
+def by_published(layer, level, s, index, rows):
     codes = torch.tanh(linear_of(layer.ae.g)(rows))
     decoded = linear_of(layer.ae.h)(codes)[index]
-    autoencoder = squared(decoded, rows[index]) if level else first(decoded, index)
+    first = cross_entropy(torch.tanh(decoded), index, 0.0)
+    autoencoder = squared(decoded, rows[index]) if level else first
     return squared(torch.tanh(linear_of(layer.enc.b)(s)), codes.detach()[index]) + autoencoder
 
 
-def by_published(*given):
-    return squared_errors(*given, first=lambda r, index: cross_entropy(torch.tanh(r), index, 0.0))
-
-
-def by_published_ce(*given):
-    return squared_errors(*given, first=cross_entropy)
-
-
-SAME = {"trained_codes": "detached", "narrow_detached": "detached", "narrow_coupled": "coupled"}
-SAME |= {"coupled_0.1": "coupled_tenth"}
-SAME |= {"permuted_detached": "detached", "permuted_coupled": "coupled"}  # until codes are given
-SAME |= {name: name.removesuffix("_head") for name in LOCAL if name.endswith("_head")}
+SAME = {name: name.removesuffix("_head") for name in LOCAL if name.endswith("_head")}
 ORACLES: dict[str, Callable] = {
     name: globals()[f"by_{SAME.get(name, name)}"] for name in LOCAL if name not in variants.HEADS
 }
@@ -221,45 +169,6 @@ def test_a_step_of_a_block_changes_that_block_alone_or_the_variant_is_not_local(
     assert all(isolated) == variants.VARIANTS[name].local
     if name == "deep_supervision":  # its first exit is above one block only
         assert isolated == [True, False, False]
-
-
-# ---- what the codes see ----
-
-
-def train(model) -> list[Tensor]:
-    """Train on four batches and return the parameters of the input side."""
-    for step in range(4):
-        x, y, _ = batch(seed=step)
-        model(x, y)
-        for layer in model:
-            layer.backward_and_update()
-    return [p.detach() for layer in model for p in layer.enc.parameters()]
-
-
-def replayed(name: str, order: list[int]):
-    """Return a run, and one that follows its codes in another order of the classes."""
-    first, second = made(name), made(name)
-    met = labels.watch(first)
-    one = train(first)
-    tables = [torch.stack([*own, last]) for own, last in zip(met, first.tables(), strict=True)]
-    labels.replay(second, tables, order)
-    return first, one, second, train(second)
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])
-@pytest.mark.parametrize("name", ["detached", "coupled"])
-def test_codes_replayed_are_the_run_itself_or_those_of_other_classes(name, order):
-    """Bit for bit, in training and prediction."""
-    first, one, second, other = replayed(name, order)
-    itself = order == [0, 1, 2]
-    assert all(map(torch.equal, one, other)) == itself
-    for ours, own in zip(first.tables(), second.tables(), strict=True):
-        assert torch.equal(ours[order], own)
-        assert torch.equal(ours, own) == itself
-    if itself:
-        x, _, _ = batch(seed=9)
-        assert torch.equal(first.predict(x), second.predict(x))
-        assert len(second[0].ae.g.tables) == 4 + 1
 
 
 # ---- a head on top ----
