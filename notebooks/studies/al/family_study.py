@@ -128,12 +128,6 @@ def vectors_for(name: str, data: DataSet, *, seed: int = 0) -> tuple[Tensor, int
     return load_vectors(name, data.vocabulary, seed=seed)
 
 
-def recipe_table(recipes: Iterable[str], kind: str) -> pd.DataFrame:
-    """Return the recipes side by side: a row a setting in which they differ, a column a recipe."""
-    table = pd.DataFrame({name: vars(families.scheme_for(name, kind)) for name in recipes})
-    return table[table.astype(str).nunique(axis=1) > 1].drop(index="name", errors="ignore")
-
-
 def record(
     run: results.Run,
     family: str,
