@@ -4,6 +4,7 @@ JOBS ?= 2
 PYTHON_IN_VENV = $(abspath $(VENV))/bin/python
 ALKIT = $(PYTHON_IN_VENV) -m alkit
 NOTEBOOKS = $(wildcard notebooks/*.ipynb)
+ATLAS = $(filter-out notebooks/0% notebooks/1%,$(NOTEBOOKS))
 STRIP = $(PYTHON_IN_VENV) -m nbstripout --keep-count --drop-empty-cells \
     --extra-keys "metadata.widgets metadata.papermill cell.metadata.papermill cell.metadata.execution"
 
@@ -13,7 +14,7 @@ export PATH := $(abspath $(VENV))/bin:$(PATH)
 export JUPYTER_PLATFORM_DIRS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak flower browser gpu install lock lab run sweep site strip lint clean unit notebooks
+.PHONY: help demo test soak flower browser gpu install lock lab run sweep site outputs strip lint clean unit notebooks
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,13 +66,16 @@ sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.ya
 site: install  ## the site with executed notebooks, in build/site/html: no network is needed
 	@$(PYTHON_IN_VENV) .site/build.py --jobs $(JOBS)
 
-strip: install  ## strip the outputs of notebooks, except cells tagged keep_output
-	@$(STRIP) $(NOTEBOOKS)
+outputs: install  ## execute the course with its preset teach, and keep what it shows in its files
+	@$(PYTHON_IN_VENV) notebooks/outputs.py
 
-lint: install  ## check style, format and types, and that the outputs of notebooks are stripped
+strip: install  ## strip the outputs of the atlas, except cells tagged keep_output
+	@$(STRIP) $(ATLAS)
+
+lint: install  ## check style, format and types, and that the outputs of the atlas are stripped
 	@$(PYTHON_IN_VENV) -m ruff check . && $(PYTHON_IN_VENV) -m ruff format --check .
 	@$(PYTHON_IN_VENV) -m mypy
-	@$(if $(NOTEBOOKS),$(STRIP) --verify $(NOTEBOOKS))
+	@$(if $(ATLAS),$(STRIP) --verify $(ATLAS))
 
 clean:  ## remove the environment, runs and caches; data and records stay
 	rm -rf .venv .venv-flower runs build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache

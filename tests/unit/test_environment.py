@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = set(
-    "help demo test soak flower browser gpu install lock lab run sweep site strip"
+    "help demo test soak flower browser gpu install lock lab run sweep site outputs strip"
     " lint clean".split()
 )
 

@@ -3,6 +3,8 @@ preset that comes too late, outputs of another run."""
 
 import ast
 import re
+import runpy
+from operator import itemgetter
 from pathlib import Path
 
 import nbformat
@@ -14,6 +16,9 @@ from alkit.lab import batch, parameters
 from alkit.lab.parameters import read_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+COURSE, LARGEST, digest = itemgetter("COURSE", "LARGEST", "digest")(
+    runpy.run_path(str(ROOT / "notebooks" / "outputs.py"))
+)
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PARAMS = sorted((ROOT / "notebooks" / "params").glob("*.yaml"))
 PAGES = ["README.md", "RESULTS.md", "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -104,10 +109,18 @@ def test_a_preset_or_sweep_is_one_of_its_notebook(file: Path):
 
 
 @each_notebook
-def test_outputs_are_stripped_but_where_a_tag_keeps_them(path: Path):
+def test_outputs_are_the_course_s_and_of_its_cells(path: Path):
+    """Others keep them where a tag says so."""
     kept = [cell for cell in cells_of(path, "code") if cell.outputs]
-    assert [cell.source[:40] for cell in kept if "keep_output" not in tags(cell)] == []
-    assert [o.ename for cell in kept for o in cell.outputs if o.output_type == "error"] == []
+    outputs = [output for cell in kept for output in cell.outputs]
+    assert [each.ename for each in outputs if each.output_type == "error"] == []
+    if path.stem in COURSE:
+        book = nbformat.read(path, as_version=4)
+        assert book.metadata["alkit"]["outputs_of"] == digest(book.cells), "run make outputs"
+        sizes = [len(each.get("data", {}).get("image/png", "")) * 3 / 4 for each in outputs]
+        assert 0 < max(sizes) <= LARGEST
+    else:
+        assert [cell.source[:40] for cell in kept if "keep_output" not in tags(cell)] == []
 
 
 @each_notebook
