@@ -8,7 +8,7 @@ from alkit.lab.viz import gantts, label
 from alkit.schedule.clock import simulate
 from alkit.schedule.timeline import Timeline
 from studies.common.dashboards import Dashboard
-from studies.delayed.closed_times import durations
+from studies.delayed.durations import durations
 from studies.delayed.tables import staleness
 
 SHOWN = [name for name, method in METHODS.items() if not method.accumulates]

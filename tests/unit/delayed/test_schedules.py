@@ -9,7 +9,7 @@ from alkit.delayed.schedules import SHARED
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
-from studies.delayed.closed_times import cycle_s, durations, makespan_s
+from studies.delayed.durations import durations
 from studies.delayed.tables import by_iteration, by_slot, cells, staleness
 
 CLOSED = [name for name, method in METHODS.items() if not method.accumulates]
@@ -72,18 +72,6 @@ def test_all_but_sequential_take_their_tasks_in_one_order():
     }
     assert orders.pop("seq") != orders["ddg"]
     assert all(order == orders["ddg"] for order in orders.values())
-
-
-@pytest.mark.parametrize(("f", "b"), [(1.0, 2.0), (1.0, 1.0), (3.0, 2.0)])
-@pytest.mark.parametrize("modules", range(1, 9))
-@pytest.mark.parametrize("method", CLOSED)
-def test_e18_the_clock_agrees_with_the_closed_forms(method, modules, f, b):
-    fr_of_two = METHODS[method].order == "gradient_first" and modules == 2 and "fr" in method
-    for batches in () if fr_of_two else (modules, modules + 1, 20, 29):
-        expected = makespan_s(method, modules, batches, f, b)
-        assert _span(method, modules, batches, f, b) == pytest.approx(expected)
-    steady = (_span(method, modules, 40, f, b) - _span(method, modules, 30, f, b)) / 10
-    assert steady == pytest.approx(cycle_s(method, modules, f, b))
 
 
 def _span(method, modules, batches, f=1.0, b=2.0):

@@ -14,7 +14,6 @@ from alkit.delayed.methods import ORDERS
 from alkit.delayed.schedules import SHARED
 from studies.al.networks import BiLSTM
 from studies.common.resnet_cifar import resnet_cifar
-from studies.delayed.closed_times import cycle_s, makespan_s
 from tests.helpers import train_blocks
 from tests.unit.delayed.nets import bits, equal, mlp, momentum, pipeline, same, trained, vectors
 
@@ -103,8 +102,6 @@ REFUSED = [
     (lambda: schedule_for("ddg", 2, 0), "micro is 0"),
     (lambda: schedule_for("ddg", 2, 2), "micro-batches are for 2bw, gpipe, 1f1b"),
     (lambda: schedule_for("2bw", 4, 3), "give at least as many as stages"),
-    (lambda: cycle_s("2bw", 2, 1.0, 1.0), "simulate it"),
-    (lambda: makespan_s("ddg", 4, 2, 1.0, 1.0), "need as many"),
     (lambda: resnet_cifar(21), r"give 6 n \+ 2"),
 ]
 
