@@ -62,6 +62,8 @@ def kept(output: Any) -> Any:
 def execute(name: str) -> None:
     """Run a notebook, and write its outputs into its file."""
     path = HOME / f"{name}.ipynb"
+    for old in (HOME.parent / "runs" / "checkpoints").glob(f"{name}.*"):
+        old.unlink()  # a run that goes on says so, with its path
     book = nbformat.read(path, as_version=4)
     running = nbformat.read(path, as_version=4)
     for cell in running.cells if "teach" in presets(path) else ():

@@ -84,6 +84,9 @@ def picture(names: Sequence[str]) -> Figure:
     if "elastic" in lines:
         named = {k.replace("elastic", "elastic, nothing frozen yet"): v for k, v in named.items()}
     figure = viz.gantts(named, title, number="batch")
+    figure.set_size_inches(viz.WIDE[0], 9)
+    for ax in figure.axes:
+        ax.tick_params("y", labelsize=7)
     figure.axes[-1].set_xlabel("time, in forwards of a block; equal blocks, one device per block")
     return figure
 

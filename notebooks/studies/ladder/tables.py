@@ -5,6 +5,7 @@ All are built from records, as `studies.ladder.runs.record` writes them.
 
 from collections.abc import Sequence
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -181,10 +182,26 @@ def reading(recorded: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw_contrasts(gaps: Named) -> Figure:
-    """Draw the contrasts, see `studies.common.study.Study.draw`; the title counts the last one."""
+    """Draw three of the contrasts, a panel each, a row a setting; filled: decided or equal."""
+    asked = {
+        " - bp": "best local rule - backprop",
+        "fixed_codes - linear": "fixed codes - linear heads",
+        "detached - fixed_codes": "AL's codes - fixed codes",
+    }
+    fig, axes = plt.subplots(1, len(asked), figsize=(9, 3.2), sharey=True)
+    for ax, (end, question) in zip(axes, asked.items(), strict=True):
+        own = {key[:2]: pair for key, pair in gaps.items() if key[2].endswith(end)}
+        for at, pair in enumerate(own.values()):
+            face = "white" if STUDY.verdict(*pair) == "undecided" else viz.colour("local")
+            ends = [[pair[0].points - pair[0].low], [pair[0].high - pair[0].points]]
+            style = {"marker": "o", "color": viz.colour("local"), "markerfacecolor": face}
+            ax.errorbar(pair[0].points, at, xerr=ends, capsize=3, **style)
+        ax.set_yticks(range(len(own)), [", ".join(map(viz.label, key)) for key in own])
+        ax.axvspan(-MARGIN, MARGIN, color="0.85", zorder=0)
+        ax.set(xlabel="points of test accuracy", title=question)
+    axes[0].invert_yaxis()
     last = {key: pair for key, pair in gaps.items() if key[2].endswith(" - bp")}
     held = STUDY.points(last, "ahead", "equal")
-    title = f"A local rule against backprop: undecided in all {len(last)} settings"
-    if held or STUDY.points(last, "behind"):
-        title = f"In {len(held)} of {len(last)} settings a local rule matches or beats backprop"
-    return STUDY.draw(gaps, title)
+    title = f"In {len(held)} of {len(last)} settings a local rule matches or beats backprop"
+    fig.suptitle(title, x=0.01, ha="left", wrap=True)
+    return fig

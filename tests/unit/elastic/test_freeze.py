@@ -5,8 +5,6 @@ import math
 import pytest
 
 from alkit.elastic.freeze import Observation, cap, policy
-from studies.elastic.rules import autofreeze, freezeout
-from studies.elastic.rules import rule as rule_of
 
 PUBLISHED = {  # alpha: (12 layers, 24 layers), epochs 0 to 9
     1 / 5: ([0, 3, 5, 6, 8, 9, 9, 10, 10, 11], [0, 5, 9, 12, 15, 17, 18, 19, 20, 21]),
@@ -56,14 +54,6 @@ def test_no_rule_freezes_more_than_its_share_of_what_is_still_active():
     assert rule(Observation(12, 0, 1, (calm_below,))) == 1
     # 1 + 11 / 3, rounded up; the schedule has 7 by now
     assert rule(Observation(12, 1, 2, (calm_below, calm_above))) == 5
-    before, now = (0.0, *[1.0] * 11), (0.0, *[1 + layer / 100 for layer in range(11)])
-    assert rule_of("autofreeze", 1 / 3)(Observation(12, 1, 2, (before, now))) == 6
-    for seed in range(40):
-        rule, frozen = rule_of("random", 1 / 3, seed), 0
-        for t in range(1, 8):
-            most = frozen + math.ceil((12 - frozen) / 3 - 1e-9)
-            frozen = rule(Observation(12, frozen, t))
-            assert frozen <= most
 
 
 def test_gradnorm_is_the_schedule_where_the_top_layer_is_always_the_calmest():
@@ -75,27 +65,9 @@ def test_gradnorm_is_the_schedule_where_the_top_layer_is_always_the_calmest():
     assert found == PUBLISHED[1 / 3][0]
 
 
-def test_autofreeze_stops_before_the_first_layer_that_still_changes():
-    before, now = (1.0, 1.0, 1.0, 1.0), (0.99, 0.98, 0.5, 0.6)
-    moment = Observation(4, 0, 2, (before, now))
-    assert autofreeze(moment) == 2
-    assert autofreeze(Observation(4, 0, 1, (now,))) == 0  # nothing to compare with
-
-
-def test_the_study_s_other_rules():
-    first = Observation(12, 0, 1)
-    assert {rule_of("random", 1 / 3, seed)(first) for seed in range(40)} == {0, 1, 2, 3, 4}
-    assert policy("none")(Observation(12, 0, 5)) == 0
-    # by progress: 0.8 cubed is 0.512
-    moments = [Observation(12, 0, 1, progress=share) for share in (0.5, 0.513, 1.0)]
-    assert list(map(freezeout, moments)) == [0, 1, 12]
-
-
-@pytest.mark.parametrize(
-    "name", ["none", "schedule", "gradnorm", "autofreeze", "freezeout", "random"]
-)
+@pytest.mark.parametrize("name", ["none", "schedule", "gradnorm"])
 def test_every_rule_is_monotone_and_bounded(name):
-    rule, frozen, norms = rule_of(name, 1 / 3), 0, ()
+    rule, frozen, norms = policy(name, 1 / 3), 0, ()
     for t in range(1, 15):
         norms = (*norms, tuple(1.0 + (layer * 7 + t * 3) % 5 for layer in range(12)))
         now = rule(Observation(12, frozen, t, norms, t / 15))
