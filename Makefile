@@ -28,7 +28,7 @@ test: install  ## lint, unit tests and every notebook
 	@$(MAKE) --no-print-directory notebooks
 
 unit: install
-	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "not soak and not browser and not gpu"
+	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) --durations=20 -m "not soak and not browser and not gpu"
 
 notebooks: install
 	@$(PYTHON_IN_VENV) -m pytest notebooks --nbval-lax --nbval-current-env --nbval-cell-timeout 300 \
@@ -63,7 +63,7 @@ run: install  ## run one notebook: NB=notebooks/20_speed.ipynb PRESET=cpu P='see
 sweep: install  ## run a grid of runs, resumable: SWEEP=notebooks/params/NAME.yaml JOBS=2
 	@$(ALKIT) sweep $(SWEEP) --jobs $(JOBS) $(if $(RECORD),--record)
 
-site: install  ## the site with executed notebooks, in build/site/html: no network is needed
+site: install  ## pages of the course, RESULTS and docs, in build/site/html: no network is needed
 	@$(PYTHON_IN_VENV) .site/build.py --jobs $(JOBS)
 
 outputs: install  ## execute the course with its preset teach, and keep what it shows in its files

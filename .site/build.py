@@ -1,5 +1,6 @@
-"""Build the site into build/site: README, RESULTS, docs, executed notebooks and the public API, by
-Sphinx and MyST-NB. Nothing is fetched; notebooks that have not changed are taken from the cache.
+"""Build the site into build/site: README, RESULTS, docs, notebooks and the public API, by Sphinx.
+
+Nothing is fetched, and no notebook is executed: the course carries its outputs.
 """
 
 import argparse
@@ -19,7 +20,6 @@ BUILD = ROOT / "build" / "site"
 def main() -> int:
     """Build; the exit status is Sphinx's."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--no-execute", action="store_true", help="notebooks without outputs")
     parser.add_argument("--jobs", type=int, default=2, help="pages at a time")
     asked = parser.parse_args()
     data = BUILD / "data"  # a script, for a page from disk may not fetch
@@ -28,7 +28,6 @@ def main() -> int:
     (data / "schedules_data.js").write_text(f"const ALKIT_SCHEDULES = {text};\n", encoding="utf-8")
     command = [sys.executable, "-m", "sphinx", "-q", "-j", str(asked.jobs), "-c", str(SITE)]
     command += ["-d", str(BUILD / "doctrees"), str(ROOT), str(BUILD / "html")]
-    command += ["-D", "nb_execution_mode=off"] if asked.no_execute else []
     found = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     own = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, found))}
     status = subprocess.run(command, env=own).returncode

@@ -15,9 +15,7 @@ include_patterns = [".site/*.md", "*.md", "docs/**.md", "notebooks/*.ipynb"]
 exclude_patterns = [".venv*", ".git", "build", "runs", "data", "glove", "tests", "alkit"]
 suppress_warnings = ["mystnb.unknown_mime_type", "myst.xref_missing", "toc.not_included"]
 
-# executed at their defaults, where they lie; no page asks another server for anything
-nb_execution_mode, nb_execution_timeout, nb_execution_raise_on_error = "cache", 600, True
-nb_execution_cache_path = str(ROOT / "build" / "site" / "executed")
+nb_execution_mode = "off"  # the course has its outputs; no page asks another server for anything
 nb_ipywidgets_js, nb_output_stderr = {}, "remove"
 nb_render_markdown_format = "myst"  # tables in outputs, too
 nb_mime_priority_overrides = [("html", "text/html", 5)]  # a dashboard's still before its view

@@ -3,8 +3,8 @@
     python notebooks/outputs.py [NAME ...]      by default all of the course; `make outputs`
 
 A notebook runs with the preset teach, where it has one, else at its defaults. What changes from
-run to run is left out: progress bars, widgets, how busy the machine was. A digest of the cells
-says which ones the outputs are of; a test compares it with the cells.
+run to run is left out: progress bars, widgets except their stills, how busy the machine was. A
+digest of the cells says which ones the outputs are of; a test compares it with the cells.
 """
 
 import argparse
@@ -52,8 +52,11 @@ def kept(output: Any) -> Any:
     if output["output_type"] == "stream":
         output["text"] = re.sub(r" · \d+% of \d+ cores busy", "", output["text"])
     data = output.get("data", {})
-    if any("widget" in kind for kind in data):
-        return None
+    if data.pop("application/vnd.jupyter.widget-view+json", None):  # which needs a kernel
+        if "base64," not in data.get("text/html", ""):
+            return None
+        still = re.compile(r"(?<=base64,)[\w+/=]+")  # of a dashboard
+        data["text/html"] = still.sub(lambda found: picture(found[0]), data["text/html"])
     if "image/png" in data:
         data["image/png"] = picture(data["image/png"])
     return output
