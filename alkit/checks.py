@@ -1,10 +1,10 @@
-"""What is wrong with a call can mostly be seen on its first batch, before anything trains.
+"""Most faults of a call can be seen on its first batch, before anything trains.
 
-the call      numbers, names, a loss that is called like one, a part for what is measured
-the network   takes a batch of each part, and of half a batch makes what it makes of both
+the call      numbers, names, a loss that is called like one, a part to measure on
+the network   takes a batch of each part, and makes the same of half a batch as of both halves
 the targets   have a score each
 the loss      takes both, makes one number, and has no gradient but that of the scores
-training      something learns, and no copy loses what the original has
+training      something learns, and no copy loses a hook that the original has
 """
 
 import os
@@ -26,12 +26,12 @@ from alkit.engine.losses import CLASSES, check_labels, options_of
 from alkit.engine.trainer import Plan
 from alkit.models.blocks import as_blocks, dry_run, ends_in_scores, ours
 
-# of what a user's network or loss raises where it does not take what it is given
+# errors that a user's network or loss raises where it does not take its input
 FAULTS = RuntimeError, TypeError, ValueError, LookupError, AttributeError
 
 
 def check_call(plan: Plan) -> None:
-    """Refuse what no method can take, whatever the data."""
+    """Refuse arguments that no method can take, whatever the data."""
     for name, rate in plan.lr.items() if isinstance(plan.lr, Mapping) else [("lr", plan.lr)]:
         check_real(name, rate, zero=True)
     check_whole(threads=plan.threads, workers=plan.workers, ranks=plan.ranks)
@@ -61,7 +61,7 @@ def check_call(plan: Plan) -> None:
 
 
 def look(plan: Plan, room: str) -> Plan:
-    """Look at the first batch, and return the plan with what was seen; nothing else has changed."""
+    """Look at the first batch, and return the plan with it and its sizes; the rest stays."""
     data, model, loss = plan.data, plan.model, plan.loss
     if ours(model):
         return plan  # a method's own model, whose shapes are its own
@@ -81,7 +81,7 @@ def look(plan: Plan, room: str) -> Plan:
         if part is not None:
             held, _ = first_batch(part, plan.batch_size, f"the {name} data")
             _output(blocks, held, f"the first batch of the {name} part")
-    classify = room != "al" or plan.method == "bp"  # a recipe of AL's may compare numbers
+    classify = room != "al" or plan.method == "bp"  # a recipe of AL may compare numbers
     headed = plan.classes == width  # by the network itself
     if classify and headed and not any(p.requires_grad for b in blocks for p in b.parameters()):
         raise ValueError("there is nothing to train: no parameter of the network has requires_grad")
@@ -112,7 +112,7 @@ def check_copies(plan: Plan, room: str, whole: Any) -> None:
 
 
 def width_of(scores: Any) -> int | None:
-    """Return how many scores a sample has; None if an output is no rows."""
+    """Return how many scores a sample has; None if the output isn't rows of them."""
     return scores.shape[1] if isinstance(scores, Tensor) and scores.dim() == 2 else None
 
 
@@ -128,7 +128,7 @@ def _shapes(x: Any) -> str:
 
 
 def _check_numbers(blocks: list[nn.Module], part: Any) -> None:
-    """Refuse a table with a cell that is no number, unless the network can do without it."""
+    """Refuse a table with a cell that isn't a number, unless the network can do without it."""
     for column in tree.tensors(getattr(part, "x", None)):
         for row, *place in column.isnan().nonzero()[:1].tolist():
             output = dry_run(blocks, tree.rows(part.x, slice(row, row + 1)))[-1][1]
@@ -150,7 +150,7 @@ def _check_parts(blocks: list[nn.Module], x: Any) -> None:
 
 
 def _check_targets(scores: Any, y: Tensor, every: Tensor, loss: Any) -> None:
-    """Refuse targets that are no classes, or that torch would spread over the scores."""
+    """Refuse targets that aren't classes, or that torch would spread over the scores."""
     if loss is None and y.is_floating_point():
         check_shares(every)
     rows = loss is None and y.dim() == 2 and not y.is_floating_point()

@@ -1,4 +1,4 @@
-"""The command `alkit`: notebooks and sweeps, the committed results, split learning's programs."""
+"""The command `alkit`: notebooks and sweeps, the committed results, programs of split learning."""
 
 import argparse
 import ast
@@ -27,7 +27,7 @@ ENDED = ("done", "before")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 1 for a failed run, 2 for bad input."""
     options = _parser().parse_args(arguments, argparse.Namespace(front=alkit))
-    # whoever ends the command with SIGTERM gets the same tidy end as with Ctrl-C
+    # SIGTERM ends the command as tidily as Ctrl-C does
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return options.command(options) or OK
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def contents() -> list[dict[str, Any]]:
-    """Return the notebooks in the order in which they are read: `notebooks/index.yaml`."""
+    """Return the notebooks in the order for reading: `notebooks/index.yaml`."""
     return yaml.safe_load((paths.root() / "notebooks" / "index.yaml").read_text(encoding="utf-8"))
 
 
@@ -104,7 +104,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _value(text: str) -> tuple[str, Any]:
-    """Read `name=value`; what is no Python literal is a string."""
+    """Read `name=value`; a value that isn't a Python literal is a string."""
     name, equals, written = text.partition("=")
     if not equals:
         raise ValueError(f"-p {text}: write NAME=VALUE")

@@ -26,7 +26,7 @@ from alkit.models.looks import untouched
 from alkit.saved import made_of
 
 BATCH_SIZE = 32
-INSTEAD = {  # of what is asked for most
+INSTEAD = {  # of options that are asked for most
     "clip": "optimizer=alkit.clipped(torch.optim.Adam, NORM)",
     "patience": "callbacks=[alkit.patience(EPOCHS)]",
     "precision": "with torch.autocast(...): around the call",
@@ -68,21 +68,21 @@ def fit(
             loss as they are. Elastic training and split learning deal all samples of a loader anew.
         validation, test: likewise; without the first the last epoch is the best.
         method: of `alkit.METHODS`; by default "al_pipeline", or what the model is made for.
-        loss: of (output, y), of all but split learning; default cross-entropy. "own" (bp) is the
-            one in the output of a network that takes `labels=`. With AL and local
-            rules it is the head's, and the layers' are the recipe's or the rule's. One that is not
-            torch's says `reduction` ("mean" over samples, or "sum") where batches are cut.
-        optimizer: called as `optimizer(parameters, lr=...)`, at its own rate if none is given. What
-            it returns holds all of them. Default: Adam at 1e-3 for every method that follows a
+        loss: of (output, y), for all methods except split learning; default cross-entropy. "own"
+            (bp) is the one in the output of a network that takes `labels=`. With AL and local rules
+            it is for the head, and the recipe or rule has the losses of the layers. A loss that
+            isn't from torch says `reduction` ("mean" over samples, or "sum") where batches are cut.
+        optimizer: called as `optimizer(parameters, lr=...)`, at its own rate if none is given. This
+            optimiser holds all of them. Default: Adam at 1e-3 for every method that follows a
             gradient; DTP has its own. See `alkit.clipped`.
         scheduler: makes one of torch's schedulers from an optimiser, which steps after every epoch,
             or in `alkit.each_batch` after each update: `partial(CosineAnnealingLR, T_max=epochs)`.
             The model has its own rates back afterwards.
         batch_size: samples of a batch; None: the loader's own, or 32.
-        device: "cuda", "auto" for this machine's accelerator if it has one, or several, among which
-            neighbouring layers (or ranks) are shared: ["cuda:0", "cuda:1"]. None leaves the model
-            where it is. Split learning takes one for heads and one for tails.
-        workers: the most workers; of split learning, devices among which the samples are dealt.
+        device: "cuda", "auto" for this machine's accelerator if it has one, or several, each with
+            neighbouring layers (or ranks): ["cuda:0", "cuda:1"]. None leaves the model where it is.
+            Split learning takes one for heads and one for tails.
+        workers: the most workers; of split learning, devices that share the samples.
         threads: operator threads of each worker. Bits are equal at equal numbers.
         ranks: processes to start for this call. One of several ranks already (`alkit.launch`, or
             torchrun in `alkit.torchrun_group`) trains on these: each calls this with the same model
@@ -164,7 +164,7 @@ def _takes_default(room: str, model: Any, settings: Mapping[str, Any]) -> bool:
 
 
 def _batch_size(train: Any, given: int | None) -> int:
-    """Return the samples of a batch: as said, or the loader's own."""
+    """Return the samples of a batch: as given, or as the loader has them."""
     own = train.batch_size if isinstance(train, Loader) else None
     if given is not None and own is not None and given != own:
         raise ValueError(f"batch_size is {given}, the loader makes batches of {own}: leave it out")

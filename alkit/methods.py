@@ -1,4 +1,4 @@
-"""All methods by name: whose they are, what they wait for and cost, and what they take.
+"""List all methods by name, with their families, waits, costs and settings.
 
 >>> import alkit
 >>> alkit.METHODS["al_pipeline"].removes
@@ -21,7 +21,7 @@ from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.split.schedule import split
 from alkit.split.settings import TABLE as SPLIT
 
-ROOMS = {"local": "al"}  # of families that live in another's
+ROOMS = {"local": "al"}  # of families that live in the room of another
 STAGES = 3  # of the schedules that are looked at
 OLD, REPLAYED = "gradients of old weights", "old gradients through new weights, a forward replayed"
 COSTS = {
@@ -69,8 +69,8 @@ class Method:
     Attributes:
         name: as in `method=`.
         family: "al", "local" (which lives in the room al), "delayed", "split", "elastic" or "dtp".
-        schedule: of three stages, of split learning of its two, of target propagation of a worker a
-            block.
+        schedule: with three stages; of split learning with its two, of target propagation with a
+            worker a block.
     """
 
     name: str
@@ -79,28 +79,28 @@ class Method:
 
     @property
     def room(self) -> str:
-        """The package's folder that holds it."""
+        """The folder of the package that holds it."""
         return ROOMS.get(self.family, self.family)
 
     @property
     def settings(self) -> type:
-        """The dataclass of what it takes by name besides the arguments of `alkit.fit`."""
+        """The dataclass of the settings that it takes besides the arguments of `alkit.fit`."""
         found: type = import_module(f"alkit.{self.room}.fit").settings_of(self.name)
         return found
 
     @cached_property
     def removes(self) -> tuple[str, ...]:
-        """Which of backprop's waits it removes, see `alkit.schedule.locks`."""
+        """The waits of backprop that it removes, see `alkit.schedule.locks`."""
         return removed_locks(self.schedule())
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """Which of backprop's waits are left."""
+        """The waits of backprop that are left."""
         return tuple(lock for lock in LOCKS if lock not in self.removes)
 
     @property
     def costs(self) -> str:
-        """What is paid for it, in words; numbers are in README and RESULTS."""
+        """Its costs, in words; numbers are in README and RESULTS."""
         return COSTS[self.name]
 
 

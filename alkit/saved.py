@@ -1,6 +1,6 @@
-"""Trained models in files: what a run left, and the same network with it elsewhere.
+"""Save trained models in files, and load them into the same network elsewhere.
 
-A file holds tensors, numbers and names alone; the network's own code is the user's to bring.
+A file holds only tensors, numbers and names; the user brings the code of the network.
 """
 
 import json
@@ -30,7 +30,7 @@ def save(record: Record, path: str | Path) -> None:
     Optimisers stay behind; a run that is to go on keeps them with `alkit.fit(checkpoint=)`.
 
     Raises:
-        OSError: the file can't be written; what stood there before still does.
+        OSError: the file can't be written; one that was there before still is.
     """
     state = {"model": dict(record.model.state_dict()), "made": dict(record.made)}
     checkpoints.save(path, state | {"metrics": dict(record.metrics)})
@@ -40,7 +40,7 @@ def load(path: str | Path, model: Any) -> Any:
     """Return a trained model that predicts; its weights are those of the file.
 
     Args:
-        model: what `alkit.fit` was given: the same blocks or network, trained or not, or the
+        model: as given to `alkit.fit`: the same blocks or network, trained or not, or the
             method's own model. Its weights are changed in place.
     Raises:
         ValueError: the file is damaged, asks for more than it holds, or is of another network;

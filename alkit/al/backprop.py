@@ -48,7 +48,7 @@ class BPModel(nn.Module):
         self.first, self.clip = first, clip
         self.blocks = nn.ModuleList(as_blocks(blocks))
         self.loss_fn: Callable[[Any, Any], Tensor]
-        vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
+        vars(self)["loss_fn"] = loss  # its tensors aren't weights of the network
         self.optimizer = made(optimizer, self.blocks.named_parameters(), lr=lr)
         self.batches_trained: Tensor
         self.register_buffer("batches_trained", torch.zeros((), dtype=torch.int64))

@@ -1,4 +1,4 @@
-"""Bridges b: from a block's output s to the width of the label code, (B, K).
+"""Bridges b: from the output s of a block to the width of the label code, (B, K).
 
     s --pool--> features (B, D) --body--> m (B, K)
 
@@ -16,7 +16,7 @@ from alkit.base import tree
 from alkit.models.traced import Block
 
 Pool = Callable[[Any], Tensor]
-# how modules are drawn before they go where their block is: whatever the caller's defaults are
+# how modules are drawn before they go where their block is, whatever the caller's defaults are
 DRAWN: dict[str, Any] = {"device": "cpu", "dtype": torch.float32}
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "none": nn.Identity,
@@ -28,11 +28,11 @@ GRID = 8  # a bridge with a convolution looks at a picture of at most 8 x 8
 
 
 def pool(s: Any) -> Tensor:
-    """Reduce a block's output to one row of features a sample.
+    """Reduce the output of a block to one row of features a sample.
 
-    (B, D) stays; (B, T, D) becomes its mean over positions, over the real ones if s is a tuple
-    whose second tensor is a boolean mask (B, T); (B, C, H, W) becomes 2 x 2 means, (B, 4 C). Of
-    any other tuple the first tensor counts.
+    (B, D) stays. (B, T, D) becomes its mean over positions, over the real ones if s is a tuple
+    whose second tensor is a boolean mask (B, T). (B, C, H, W) becomes 2 x 2 means, (B, 4 C). Of any
+    other tuple the first tensor counts.
     """
     x, *others = tree.tensors(s)
     if x.dim() == 2:
@@ -51,7 +51,7 @@ def _masked(x: Tensor, others: list[Tensor]) -> bool:
     return bool(others) and others[0].dtype == torch.bool and others[0].shape == x.shape[:2]
 
 
-# 1-d modules with channels before positions, and what tells how many channels they make
+# 1-d modules with channels before positions, and the attribute with their number of channels
 CHANNELS = {nn.Conv1d: "out_channels", nn.ConvTranspose1d: "out_channels"}
 CHANNELS |= dict.fromkeys((nn.BatchNorm1d, nn.InstanceNorm1d), "num_features")
 FEATURES_LAST = (nn.Linear, nn.LayerNorm, nn.Embedding, nn.RNNBase, nn.MultiheadAttention)
@@ -69,9 +69,9 @@ def over_all(s: Any) -> Tensor:
 
 
 def pool_of(block: nn.Module, s: Any) -> Pool:
-    """Return how a block's output s is pooled where nobody says it.
+    """Return how the output s of a block is pooled by default.
 
-    Three dimensions are (B, T, D), unless what the block computes last has channels first. A mask
+    Three dimensions are (B, T, D), unless the last module that computes has channels first. A mask
     that travels along in a traced network may mark words or padding: it is left aside.
     """
     x, *others = tree.tensors(s)
@@ -88,7 +88,7 @@ def pool_of(block: nn.Module, s: Any) -> Pool:
 def flat(s: Any) -> Tensor:
     """Reduce as the publication did: pictures are flattened whole, all positions are averaged.
 
-    Padding counts like text: a text's features depend on the longest text of its batch.
+    Padding counts like text: features of a text depend on the longest text of its batch.
     """
     x = next(tree.tensors(s))
     return x.mean(1) if x.dim() == 3 else x.flatten(1)
@@ -122,7 +122,7 @@ class Norm2d(BearsOne, nn.BatchNorm2d):
 
 
 class ConvPool(nn.Module):
-    """Pool pictures with a small network of the bridge's own: (B, C, H, W) -> (B, 4 width).
+    """Pool pictures with a small network that the bridge owns: (B, C, H, W) -> (B, 4 width).
 
     Means over at most 8 x 8 fields, a 3 x 3 convolution (stride 2, if there are more than 2 x 2)
     with batch norm and ReLU, then 2 x 2 means.

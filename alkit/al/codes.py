@@ -2,9 +2,9 @@
 
     one-hot y (B, C)  ->  Codes(rows (C, C), index (B,))  --g-->  Codes(rows (C, K), index (B,))
 
-What the label side of an AL layer computes depends on the class alone, so it is computed once a
-class and gathered by the samples' class numbers: the gradients are those of the plain form, whose
-rows repeat, up to rounding. It also shows the codes of *all* classes to losses that compare them.
+The output of the label side of an AL layer depends only on the class. So it is computed once a
+class and gathered by the class numbers of samples. Up to rounding, the gradients are those of the
+plain form, whose rows repeat. It also shows the codes of *all* classes to losses that compare them.
 
 C classes, K width of the code, B batch size.
 """
@@ -30,7 +30,7 @@ class Codes(NamedTuple):
     index: Tensor  # type: ignore[assignment]  # tuples have a method of that name
 
     def of(self, rows: Tensor) -> Tensor:
-        """Return what `rows` (C, .) has for the class of each sample, or the mean by its shares."""
+        """Return the row of (C, .) for the class of each sample, or the mean by its shares."""
         return self.index @ rows if self.index.is_floating_point() else rows[self.index]
 
     def gathered(self) -> Tensor:
@@ -106,10 +106,10 @@ class FixedDecoder(nn.Module):
 
 @dataclass(frozen=True)
 class Contrast:
-    """Cross-entropy over similarities between the bridge's output and the codes of all classes.
+    """Cross-entropy over similarities between output of the bridge and the codes of all classes.
 
     Where codes lie near each other, as those of an untrained label encoder do, mean squared error
-    is small before anything is learned; which class's code is nearest does not fade so.
+    is small before anything is learned; the choice of the nearest code does not fade so.
 
     Similarity is scale x cosine, or the plain product with `cosine=False`. Called with (m, target):
     m (B, K), target `Codes` or rows (B, K), whose distinct rows then count as the classes.
@@ -117,8 +117,8 @@ class Contrast:
     Args:
         scale: factor of the similarities, the inverse of a temperature.
         smoothing: label smoothing, the share of the target spread over all classes.
-        centred: take the mean of all classes' codes off first. Learned codes begin with most of
-            their length in common, which no bridge can tell classes by.
+        centred: take the mean of the codes of all classes off first. Learned codes begin with most
+            of their length in common, which no bridge can tell classes by.
     """
 
     scale: float = 10.0

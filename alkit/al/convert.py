@@ -43,8 +43,8 @@ def to_al(
     """Turn the blocks of a BP model into an AL model, one layer a block.
 
     A block without parameters (ReLU, pooling, flattening) has nothing to learn and joins the block
-    before it. A last block that gives `num_classes` scores is the head: it is trained beside the
-    layers, on detached features.
+    before it. A last block that gives `num_classes` scores is the head: it is trained along with
+    the layers, on detached features.
 
     Args:
         blocks: modules, each taking what the one before returns; used as they are, not copied.
@@ -55,7 +55,7 @@ def to_al(
             of "coupled" also from inputs, which on pictures wants a head (notebook 21).
         code_dim: K, the width of the label code.
         lr: a number or {"enc": ..., "ae": ...}.
-        pool: reduces a block's output to (B, D), one for all blocks or one a block.
+        pool: reduces the output of a block to (B, D), one for all blocks or one a block.
         loss: of the head.
         read: where scores come from: "head" by default where there is one, or "code".
     Raises:
@@ -102,8 +102,8 @@ def to_bp(
     """Close the blocks with a head, if they do not give scores: the BP twin of `to_al`.
 
     Args:
-        head: takes the last block's output; by default none where that is scores, or else pooling
-            and a linear layer.
+        head: takes the output of the last block; by default none where that is scores, or else
+            pooling and a linear layer.
         clip: largest norm of all gradients together; None for no limit.
     """
     pairs = dry_run(blocks, sample)
@@ -118,7 +118,7 @@ def to_bp(
 
 
 def _innermost(blocks: list[nn.Module], rest: list[nn.Module], sample: Any) -> None:
-    """Keep pictures' channels innermost, if the blocks and the rest of the network take that.
+    """Keep channels of pictures innermost, if the blocks and the rest of the network take that.
 
     A block that calls `view` on features may not. Volumes have no such order of their own.
     """
@@ -192,7 +192,7 @@ def _ending(recipe: Recipe) -> list[nn.Module]:
 
 
 def label_side(recipe: Recipe, level: int, width: int) -> AE:
-    """Return the label side of a level, 0 and up, for codes `width` wide below it."""
+    """Return the label side of a level (0 and up) above codes that are `width` wide."""
     loss = recipe.autoencoder_loss(level)
     if recipe.codes == "fixed" and level:
         return AE(nn.Identity(), nn.Identity(), loss)  # one table serves all levels

@@ -28,7 +28,7 @@ from alkit.engine.trainer import Trainer as Base
 
 @dataclass(frozen=True)
 class Settings:
-    """Of all of them.
+    """Settings of all of them.
 
     Attributes:
         pool: see `alkit.to_al`.
@@ -45,7 +45,7 @@ class Settings:
             raise TypeError(f"cuts is {cuts!r}: give a list of layer numbers")
 
     def making(self) -> dict[str, Any]:
-        """Return what makes a model of blocks, where it was given."""
+        """Return the given options that make a model of blocks."""
         others = ("num_classes", "compile", "cuts")
         found = {each.name: getattr(self, each.name) for each in fields(self)}
         return {n: value for n, value in found.items() if value is not None and n not in others}
@@ -95,23 +95,23 @@ class Backprop(Settings):
     clip: float | None = None
 
 
-# what a method takes, and what makes a model of blocks; of other methods `Associated`, `to_al`
+# settings of a method, and the maker of its model; of other methods `Associated`, `to_al`
 TAKES: dict[str, type[Settings]] = {"bp": Backprop, "local": Local, "local_pipeline": Local}
 MADE_BY: dict[type[Settings], Callable[..., Any]] = {Backprop: to_bp, Local: to_local}
 
 
 def settings_of(method: str) -> type[Settings]:
-    """Return the dataclass of a method's settings."""
+    """Return the dataclass of the settings of a method."""
     return TAKES.get(method, Associated)
 
 
 def fit(plan: Plan) -> Record:
-    """Run what was asked: a model as it is, or blocks, of which one is made."""
+    """Run a plan: with a model as it is, or with a model that is made of blocks."""
     if plan.on_ranks and not plan.method.endswith("pipeline"):
         said = f"there are {plan.crew} ranks, and {plan.method} runs in one process"
         raise ValueError(f"{said}: of its family only the pipeline runs on ranks")
     with random_from("made", plan.seed):
-        model = model_of(plan)  # what is added begins with weights of the seed
+        model = model_of(plan)  # added parts begin with weights of the seed
     return fit_on_ranks(_fit, model, plan)
 
 
@@ -126,11 +126,11 @@ def _fit(model: ALModel | BPModel, plan: Plan) -> Record:
     try:
         return train_epochs(trainer, plan, group=meet(plan, model), identity=identity)
     finally:
-        model.zero_grad(set_to_none=True)  # no batch's gradients stay behind
+        model.zero_grad(set_to_none=True)  # no gradients of a batch stay behind
 
 
 def model_of(plan: Plan) -> ALModel | BPModel:
-    """Return the model itself, or what is made of blocks."""
+    """Return the model itself, or one made of blocks."""
     kind = settings_of(plan.method)
     options, made = kind(**plan.settings).making(), MADE_BY.get(kind, to_al)
     if isinstance(plan.model, ALModel | BPModel):
@@ -144,7 +144,7 @@ def model_of(plan: Plan) -> ALModel | BPModel:
     if made is not to_bp:
         return _layered(plan, made, options)
     sample, _ = plan.sample or (None, None)
-    if plan.classes is None:  # the loss compares what the blocks give
+    if plan.classes is None:  # the loss compares the output of the blocks
         options = {"head": nn.Identity()} | options
     model = to_bp(plan.model, plan.classes or 1, sample, **options)
     vars(model)["loss_fn"] = plan.loss or model.loss_fn
@@ -199,7 +199,7 @@ class Trainer(Base):
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
-        """The loss of backprop, or of the first level's autoencoder."""
+        """The loss of backprop, or of the autoencoder of the first level."""
         if isinstance(self.model, ALModel) and self.model.read == "code":
             return partial(_of_codes, model=self.model)
         whole = self.model if isinstance(self.model, BPModel) else self.model.head
@@ -211,7 +211,7 @@ class Trainer(Base):
         return train_epoch(self.model, batches, self.method, **self.options)
 
     def row(self, trained: Trained) -> dict[str, float]:
-        """Return both losses of every layer, from 1, and the head's."""
+        """Return both losses of every layer, from 1, and the loss of the head."""
         row = {} if trained.head is None else {"head": trained.head.mean().item()}
         per_layer = trained.losses.mean(0)
         if per_layer.shape[1] == 2:

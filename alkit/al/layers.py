@@ -5,12 +5,12 @@
                                               :           unless the layer is coupled
     label side    t[i-1] --g--> t[i] --h--> r[i]          autoencoder loss d(r[i], t[i-1])
 
-Both s[i] and t[i] are handed on detached, so no gradient crosses a layer: a layer's parameters
-depend on the layers below it only. Prediction goes up through f, across one b and down through the
-h's.
+Both s[i] and t[i] are handed on detached, so no gradient crosses a layer: its parameters
+depend on the layers below it only. Prediction goes up through f, across one b and down through
+all h.
 
 Shapes: B batch, C classes, K width of the label code. s may be a tensor or a nested tuple of
-tensors (a mask or LSTM states beside the features); pooling to (B, ...) belongs to b.
+tensors (a mask or LSTM states next to the features); pooling to (B, ...) belongs to b.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ GROUPS = ("enc", "ae")
 
 
 def dtype_of(module: nn.Module, default: torch.dtype) -> torch.dtype:
-    """Return the dtype of a module's first floating-point parameter or buffer, if it has one."""
+    """Return the dtype of the first floating-point parameter or buffer of a module, if any."""
     held = (t.dtype for t in chain(module.parameters(), module.buffers()) if t.is_floating_point())
     return next(held, default)
 
@@ -42,14 +42,14 @@ def dtype_of(module: nn.Module, default: torch.dtype) -> torch.dtype:
 class ENC(nn.Module):
     """The input side of an AL layer: block f, bridge b and the associated loss.
 
-    To override, subclass and keep this contract: `forward(x)` returns `(s, m)`, s for the next
-    layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code; `loss(m,
+    To override, subclass and keep this contract. `forward(x)` returns `(s, m)`, s for the next
+    layer (any tree of tensors, not detached), m a float (B, K) as wide as the label code. `loss(m,
     target)` returns a scalar, of a target as rows (B, K) or as `Codes`. `inference` by letter calls
     `self.f` and `self.b`.
 
     Args:
-        f: the backbone's own block.
-        b: the bridge; takes whatever f returns.
+        f: the block of the backbone.
+        b: the bridge; takes the output of f.
         loss: associated loss of (m, target).
     """
 
@@ -80,8 +80,8 @@ class AE(nn.Module):
     """The label side of an AL layer: label encoder g, decoder h and the autoencoder loss.
 
     To override, subclass and keep this contract: `forward(y)` returns `(t, r)`, t a float (B, K)
-    for the next layer and as target of the bridge, r of y's shape; `loss(r, y)` returns a scalar.
-    `inference` by letter calls `self.h`.
+    for the next layer and as target of the bridge, r of the shape of y; `loss(r, y)` returns a
+    scalar. `inference` by letter calls `self.h`.
 
     Args:
         g: label encoder, (B, C) or (B, K of the layer below) -> (B, K).
@@ -148,7 +148,7 @@ class AL(nn.Module):
         """Run both sides, keep the losses, and return detached s and t.
 
         Args:
-            x: what f takes; detached here, so nothing flows back to where it came from.
+            x: the input of f; detached here, so nothing flows back to where it came from.
             y: class numbers (B,), one-hot rows or label code, float (B, C), or `Codes`: g and h
                 then run once a class, and t is `Codes` too.
         """
@@ -161,7 +161,7 @@ class AL(nn.Module):
         return s, target
 
     def taken(self, x: Any, y: Tensor | Codes) -> tuple[Any, Tensor | Codes]:
-        """Return what both sides compute with: detached, and labels in the form that they take."""
+        """Return the inputs of both sides: detached, and labels in the form that they take."""
         if not isinstance(y, Codes):
             y = label_rows(y, self.ae.g)
         x, y = tree.detach(x), tree.detach(y)
@@ -170,7 +170,7 @@ class AL(nn.Module):
         return x, y
 
     def backward(self) -> None:
-        """Compute the gradients of both losses; those that have been stepped with are dropped."""
+        """Compute the gradients of both losses; gradients that a step has used are dropped."""
         if self._ready != "backward" or self.losses is None:
             raise RuntimeError("backward() needs a forward of its own: call layer(x, y) first")
         backward(self, self.losses)
@@ -197,7 +197,7 @@ class AL(nn.Module):
 
     @property
     def optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """The optimisers by group; made when first needed, and anew for what was replaced."""
+        """The optimisers by group; made when first needed, and anew for replaced parts."""
         for group in GROUPS:
             half = getattr(self, group)
             own = {each for each in half.parameters() if each.requires_grad}
@@ -215,7 +215,7 @@ class AL(nn.Module):
             self.lr[group] = _rate(lr)
 
     def loss(self) -> tuple[float, float]:
-        """Return the last forward's losses as numbers: (associated, autoencoder)."""
+        """Return the losses of the last forward as numbers: (associated, autoencoder)."""
         assert self.losses is not None  # call layer(x, y) first
         return self.losses[0].item(), self.losses[1].item()
 
@@ -242,7 +242,7 @@ def both(
     aim = t if coupled else t.detach()
     target: Tensor | Codes = aim
     if isinstance(y, Codes):
-        # gathering sends each class's gradient back with the number of its samples as weight
+        # gathering sends the gradient of each class back with the number of its samples as weight
         target, r, y = Codes(aim, y.index), y.of(r), y.gathered()
     if m.shape != (len(y), *t.shape[1:]):
         raise ValueError(
@@ -254,7 +254,7 @@ def both(
 
 
 def _check_graph(f: Callable[[Any], Any], s: Any) -> None:
-    """Refuse an f whose weights would get no gradient: a layer's input needs none itself."""
+    """Refuse an f whose weights would get no gradient: the input of a layer needs none itself."""
     if not torch.is_grad_enabled() or any(each.requires_grad for each in tree.tensors(s)):
         return
     if isinstance(f, nn.Module) and any(each.requires_grad for each in f.parameters()):
@@ -282,7 +282,7 @@ def _count(function: Any) -> int:
 def label_rows(
     y: Tensor, label_side: nn.Module | Callable, num_classes: int | None = None
 ) -> Tensor:
-    """Return class numbers (B,) as one-hot rows; floats take the label side's dtype.
+    """Return class numbers (B,) as one-hot rows; floats take the dtype of the label side.
 
     Args:
         num_classes: the width, if the label side does not show it.

@@ -21,9 +21,9 @@ class ALModel(nn.Module):
         layers: AL layers from the input side; no parameter may belong to two of them.
         label_shortcut: run the label side once a class instead of once a sample, wherever labels
             are one-hot; the same gradients up to rounding.
-        head: trained beside the layers, on the last one's detached features and the labels.
+        head: trained along with the layers, on detached features of the last one and the labels.
         read: where scores come from: the "head", if there is one, or the "code" and its decoders.
-        num_classes: of class numbers as labels; default what the first label side shows.
+        num_classes: of class numbers as labels; default as the first label side shows.
     Raises:
         ValueError: `read` is something else, or asks for a head that is not there.
     """
@@ -73,7 +73,7 @@ class ALModel(nn.Module):
         return x, code.gathered() if isinstance(code, Codes) else code
 
     def label_input(self, y: Tensor) -> Tensor | Codes:
-        """Return what the first layer's label side takes: rows of y, or one row a class of it."""
+        """Return the input of the first label side: rows of y, or one row a class of it."""
         y = label_rows(y, self.layers[0].ae.g, self.num_classes)
         soft = any(takes_codes(layer.enc.loss_fn) for layer in self.layers)
         return shared(y, soft=soft) if self.label_shortcut else y

@@ -1,10 +1,10 @@
 """Recipes: how blocks become AL layers; losses, codes and bridges as plain data.
 
 detached       learned codes, contrast of the bridge with the codes of all classes
-coupled        that, and the contrast also trains the codes
-original       the publication's, one for images and one for texts
+coupled        the same, and the contrast also trains the codes
+original       the recipe of the publication, one for images and one for texts
 mse            learned codes and mean squared error, with unbounded scores at the first level
-regression     that, for numbers (B, C) to predict; multi_label: for C labels of 0 or 1 each
+regression     the same with numbers (B, C) to predict; multi_label: with C labels of 0 or 1
 
 A fixed code per class teaches a label side nothing: that is the local rule `fixed_codes`, see
 `alkit.to_local`.
@@ -68,7 +68,7 @@ class Recipe:
     channels_last: bool = True  # pictures have channels innermost, which is faster on a CPU
     lr: float = 1e-3
     cosine: bool = False  # does the rate fall over the epochs
-    bp_lr: float | None = None  # of the BP twin; AL's if None
+    bp_lr: float | None = None  # of the BP twin; that of AL if None
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -88,11 +88,11 @@ class Recipe:
         return F.mse_loss if level else FIRST_LOSSES[self.first_loss]
 
     def optimizer(self, parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optimizer:
-        """Return this recipe's Adam."""
+        """Return the Adam of this recipe."""
         return (adam if self.fused else torch.optim.Adam)(parameters, lr=lr)
 
 
-# what the recorded runs of the publication used
+# as the recorded runs of the publication had them
 _PUBLISHED: dict[str, Any] = dict.fromkeys(("label_shortcut", "fused", "channels_last"), False)
 _PUBLISHED |= {"name": "original", "read": "code"}
 _IMAGES: dict[str, Any] = {"bridge": "flat", "hidden": 1000, "code_dim": 700, "first_loss": "mse"}

@@ -1,4 +1,4 @@
-"""Local rules that are no AL: a head beside every block, and its loss; nothing crosses a block.
+"""Local rules that aren't AL: each block has a head and its loss; nothing crosses a block.
 
     x ──► f1 ──┤ detached ├──► f2 ──┤ detached ├──► f3 ──► the network's own head, on detached s
           └─► b1 ─► loss       └─► b2 ─► loss       └─► b3 ─► loss
@@ -7,12 +7,12 @@ linear         a linear head, cross-entropy: the simplest, and the best one most
 cosine         ten times the cosines with a free vector a class
 fixed_codes    ten times the cosines with a fixed code per class
 
-A rule may also be a function of (layer, what its block gives, classes) that returns a head and its
-loss of (the head's output, codes or one-hot rows); predsim, DGL and SCPL are written so in
-notebook 21. The head's first C columns are scores.
+A rule may also be a function of (layer, output of its block, classes) that returns a head and its
+loss of (output of the head, codes or one-hot rows); predsim, DGL and SCPL are written so in
+notebook 21. The first C columns of the head are scores.
 
-A layer's label side has nothing to learn: labels stay one-hot, and what a loss compares beside
-scores stands in the columns after them, which one-hot codes `[eye | 0]` do not see.
+The label side of a layer has nothing to learn: labels stay one-hot. Columns after the scores hold
+other values that a loss compares, which one-hot codes `[eye | 0]` do not see.
 
 B batch, C classes, K width of a code.
 """
@@ -60,7 +60,7 @@ def to_local(
         blocks, num_classes, sample, lr, pool, optimizer, loss, read: as in `alkit.to_al`.
         rule: how a block is trained: "linear", "cosine", "fixed_codes" or a function.
     Raises:
-        ValueError: there is no such rule; what `to_al` refuses.
+        ValueError: there is no such rule, or `to_al` refuses the call.
     Example:
         >>> import torch, alkit
         >>> blocks = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 8), torch.nn.Linear(8, 3)]
@@ -79,7 +79,7 @@ def to_local(
 
 @torch.no_grad()
 def give_heads(model: ALModel, rule: str | Rule, classes: int, sample: Any) -> None:
-    """Give every layer its rule's head, and one-hot labels, padded with zeros to its width."""
+    """Give every layer the head of its rule, and one-hot labels, padded with zeros to its width."""
     make = RULES[rule] if isinstance(rule, str) else rule
     width, x = classes, sample
     model[len(model) - 1].is_last = True

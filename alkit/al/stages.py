@@ -1,4 +1,4 @@
-"""What the engine runs: AL layers, whole models or heads, and the epoch they belong to.
+"""Stages for the engine: AL layers, whole models or heads, and the epoch they belong to.
 
 A stage knows the mathematics of a forward, a backward and an update; the schedule decides when.
 
@@ -30,7 +30,7 @@ _STEPS: WeakKeyDictionary[nn.Module, Step] = WeakKeyDictionary()
 
 
 class Epoch:
-    """One epoch's stages, and what they write down.
+    """The stages of one epoch, and their notes.
 
     There is one a layer of an `ALModel`, and its head; a `BPModel` is one stage.
     """
@@ -56,7 +56,7 @@ class Epoch:
             yield x, self.model.label_input(y), *beside
 
     def losses(self) -> Tensor:
-        """Return what was noted, float (batches, stages, losses)."""
+        """Return the noted losses, float (batches, stages, losses)."""
         layers = self.by_stage[: len(self.by_stage) - (self.model.head is not None)]
         return torch.stack([own.rows() for own in layers], dim=1)
 
@@ -66,7 +66,7 @@ class Epoch:
 
 
 def updating(model: ALModel | BPModel) -> list[AL | BPModel]:
-    """Return the parts that update by themselves: AL's layers and head, or all of BP's."""
+    """Return the parts that update by themselves: the layers and head of AL, or the BP model."""
     if isinstance(model, BPModel):
         return [model]
     return [*model] if model.head is None else [*model, model.head]
@@ -83,13 +83,13 @@ class PartStage:
 
     @property
     def parts(self) -> list[Any]:
-        """What training changes."""
+        """The parts that training changes."""
         part = self.part
         own = [*part.optimizers.values()] if isinstance(part, AL) else [part.optimizer]
         return [part, *(each for each in own if each), self.epoch.by_stage[self.index]]
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
-        """Take (s, t) of the layer below, hand on the layer's own, and what else travels along.
+        """Take (s, t) of the layer below, hand on new ones, and all else that travels along.
 
         A head, or a whole model, takes the first and the last of these, and hands on nothing.
         """
@@ -115,7 +115,7 @@ class PartStage:
         self._look(batch)
 
     def _look(self, batch: int) -> None:
-        """See, after the first batch, that what the user gave learns."""
+        """See, after the first batch, that the user's blocks learn."""
         if self.epoch.first_batch + batch == 0:
             part = self.part
             blocks = part if isinstance(part, BPModel) else [part.enc.get_submodule("f")]
@@ -137,7 +137,7 @@ class WholeStage(PartStage):
         self.step, self.done = _step_of(part), False
 
     def forward(self, payload: tuple[Any, ...], batch: int, micro: int) -> tuple[Any, ...] | None:
-        """Do what the stage's forward does, and if it is compiled the backward as well."""
+        """Run the forward of the stage, and if it is compiled the backward as well."""
         if self.step.why:
             return super().forward(payload, batch, micro)
         x, y, *others = place(payload, self.part)
@@ -170,7 +170,7 @@ def _compared(blocks: nn.ModuleList, loss_fn: Any, x: Any, y: Tensor) -> Any:
 
 
 def _step_of(part: AL | BPModel) -> Step:
-    """Return a part's compiled step, the one of the epoch before if it stands."""
+    """Return the compiled step of a part, the one of the epoch before if it stands."""
     parts: Any = (part.enc, part.ae) if isinstance(part, AL) else (part.blocks, part.loss_fn)
     function = partial(both, coupled=part.coupled) if isinstance(part, AL) else _compared
     held = _STEPS.get(part)

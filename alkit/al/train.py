@@ -28,14 +28,14 @@ LOCAL_MODES = {"local": "al", "local_pipeline": "al_pipeline"}  # and whose orde
 
 @dataclass(frozen=True, repr=False)
 class Trained(trainer.Trained):
-    """What an epoch left behind.
+    """The results of an epoch.
 
     Losses are float (batches, layers, 2), associated and autoencoder; with bp (batches, 1, 1).
     """
 
     samples: int
     cuts: tuple[int, ...] = ()  # first layers of all pipeline workers but one; none if they're free
-    head: Tensor | None = None  # losses of the head beside the layers, float (batches,)
+    head: Tensor | None = None  # losses of the head, float (batches,)
     eager: tuple[str, ...] = ()  # why compile="steps" left each layer as it is, "" where it didn't
 
 
@@ -66,10 +66,10 @@ def train_epoch(
             are free to take any task that may start. Ranks hold layers, by default as many each.
         capacity: of a pipeline: batches that may wait between two workers, or with free workers
             between two layers.
-        seed: dropout and other noise are a function of it, the layer and the batch's number.
+        seed: dropout and other noise are a function of it, the layer and the number of the batch.
         executor: "threads", or of a pipeline "ranks": call it on every rank with the same model
-            and batches (see `alkit.launch`); all ranks end with all that was trained.
-        compile: "steps" compiles each layer's forward and backward as one call without the
+            and batches (see `alkit.launch`); all ranks end with all trained parts.
+        compile: "steps" compiles forward and backward of each layer as one call without the
             interpreter's lock (`alkit.engine.compiled`); of backprop all of it. Bits are equal in
             all modes that run so. A layer that draws random numbers runs as it is.
     Raises:
@@ -109,7 +109,7 @@ def schedule_for(
 ) -> Schedule:
     """Return a mode's schedule; al_pipeline without `cuts` has free workers, or one a layer."""
     if mode in ("al_m", "al_fm"):
-        # two workers are the fewest that these modes make sense with: one of them runs the forwards
+        # these modes only make sense with at least two workers: one of them runs the forwards
         count = None if workers is None else min(max(workers, 2), layers + 1)
         return getattr(schedules, mode)(layers, count)
     if mode == "al_pipeline":
@@ -134,7 +134,7 @@ def _check(mode: str, cuts: Any, executor: str, compile: Compile) -> None:
 
 
 def check_method(model: ALModel | BPModel, method: str) -> None:
-    """Refuse a name that is not what a model does."""
+    """Refuse the name of a method that doesn't fit a model."""
     allowed: Iterable[str] = AL_MODES
     if isinstance(model, BPModel):
         allowed = ("bp",)

@@ -1,1 +1,1 @@
-"""What all rooms stand on: trees of tensors, checks of arguments, seeds, whole files."""
+"""The base of all rooms: trees of tensors, checks of arguments, seeds, whole files."""

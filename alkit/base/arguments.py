@@ -1,4 +1,4 @@
-"""What a call was given: checks whose messages say what is allowed, and descriptions of a line."""
+"""Check the arguments of a call, with messages that name allowed values; describe values."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ import numpy as np
 
 
 def given(value: Any) -> str:
-    """Describe a value in a few words: what a message or a `repr` has room for."""
+    """Describe a value in a few words that fit into a message or a `repr`."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return f"{value.dtype} of {tuple(value.shape)}"
     if isinstance(value, type):
@@ -32,12 +32,12 @@ class Brief:
 
 
 def as_plain(value: Any) -> Any:
-    """Return a number of numpy as Python's; anything else as it is."""
+    """Return a number of numpy as a Python number; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def check_real(name: str, value: Any, *, zero: bool = False) -> None:
-    """Refuse what is no finite number above 0, or from 0 up; None stands for a default."""
+    """Accept only a finite number above 0, or from 0 up; None stands for a default."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -48,7 +48,7 @@ def check_real(name: str, value: Any, *, zero: bool = False) -> None:
 
 
 def check_whole(**numbers: Any) -> None:
-    """Refuse what is no whole number from 1 up; None stands for a default."""
+    """Accept only whole numbers from 1 up; None stands for a default."""
     for name, value in numbers.items():
         if type(value) not in (int, type(None)):
             raise TypeError(f"{name} is {given(value)}: it must be a whole number")

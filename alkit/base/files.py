@@ -12,7 +12,7 @@ from filelock import FileLock
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Give a path to write to, which becomes `path`, or what a link leads to, after the block."""
+    """Give a path to write to, which becomes `path`, or the target of a link, after the block."""
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -27,7 +27,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def locked(path: str | Path) -> Iterator[None]:
-    """Hold `path` alone, or raise `filelock.Timeout`; what killed runs left of it is removed."""
+    """Lock `path`, or raise `filelock.Timeout`; remove parts of it that killed runs left."""
     path = Path(path).resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f".{path.name}.lock"), timeout=0):

@@ -1,4 +1,4 @@
-"""Seeds and generators as functions of a key: what comes out never depends on timing or order."""
+"""Seeds and generators as functions of a key: numbers never depend on timing or order."""
 
 import hashlib
 import threading
@@ -24,7 +24,7 @@ def generator_for(*key: int | str, device: torch.device | str = "cpu") -> torch.
 
 @contextmanager
 def drawing_from(state: Tensor) -> Iterator[None]:
-    """Draw from a state of a generator, which moves on; torch's own generator stays where it is."""
+    """Draw from a state of a generator, which moves on; the generator of torch stays put."""
     with _LENT, torch.random.fork_rng(devices=()):
         torch.set_rng_state(state)
         yield

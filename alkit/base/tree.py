@@ -40,7 +40,7 @@ def detach(tree: Any) -> Any:
 
 
 def to_device(tree: Any, device: Any) -> Any:
-    """Move every tensor of `tree`; what lies in pinned memory may not change before it is there."""
+    """Move every tensor of `tree`; one in pinned memory may not change before it is there."""
 
     def moved(tensor: Tensor) -> Tensor:
         if tensor.device == device:  # asking whether it is pinned takes three times as long

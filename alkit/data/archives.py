@@ -13,7 +13,7 @@ ARRAYS |= {(f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_c
 
 
 def files(path: Path, wanted: str, parts: int = 1) -> dict[str, bytes]:
-    """Return a zip's or tar's files in whose name the pattern is found, by its last parts."""
+    """Return the files of a zip or tar whose names have the pattern, by their last parts."""
     asked, found = re.compile(wanted).search, dict[str, bytes]()
     if path.suffix == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -38,7 +38,7 @@ class Arrays(pickle.Unpickler):
     """Read a pickle of numbers, bytes, containers and numpy arrays: other functions don't run."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what makes an array; anything else that is asked for is an UnpicklingError."""
+        """Return a class or function of arrays; anything else is an UnpicklingError."""
         if (module, name) not in ARRAYS:
             raise pickle.UnpicklingError(f"{module}.{name} is refused: only arrays are read")
         return super().find_class(module, name)

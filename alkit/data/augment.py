@@ -1,7 +1,7 @@
 """Augmentation of a batch of images: crop and flip of all at once, torchvision's colours of each.
 
 Everything random comes from the generator that is given, in a fixed order, so that a batch is a
-function of what seeded it. Shapes: B images, C channels, H, W.
+function of its seed. Shapes: B images, C channels, H, W.
 """
 
 import torch
@@ -10,7 +10,7 @@ from torch.nn.functional import pad
 
 from alkit.base.seeds import drawing_from
 
-KINDS = ("none", "weak", "edge", "strong")  # of images; the last one of uint8 RGB alone
+KINDS = ("none", "weak", "edge", "strong")  # of images; the last one only of uint8 RGB
 PADDING = 4
 
 

@@ -1,7 +1,7 @@
 """The sets of the notebooks by name: embedded ones, and official archives, read as they are.
 
-`catalog.yaml` says what each is called and where its owner publishes it. Images stay bytes (N, C,
-H, W) that the parts scale as they make batches; texts become rows of word numbers.
+`catalog.yaml` has the name of each and the address where its owner publishes it. Images stay bytes
+(N, C, H, W) that the parts scale as they make batches; texts become rows of word numbers.
 """
 
 import gzip
@@ -38,7 +38,7 @@ SCALES = {  # mean and standard deviation of the training images
 
 
 def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
-    """Load a data set; nothing is fetched, and the split depends on the seed alone.
+    """Load a data set; nothing is fetched, and the split depends only on the seed.
 
     Args:
         name: "digits" of scikit-learn and "pydocs", sentences of docstrings, are embedded; images
@@ -58,12 +58,12 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
 
 @cache
 def sets() -> dict[str, dict[str, Any]]:
-    """Return what the catalogue says of each set."""
+    """Return the entries of the catalogue, by set."""
     return yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
 
 
 def find(name: str) -> Path:
-    """Return a set's file, under `ALKIT_DATA` or `data/`, two folders deep at most.
+    """Return the file of a set, under `ALKIT_DATA` or `data/`, two folders deep at most.
 
     A whole set comes before a part, whose name is longer.
     """
@@ -195,7 +195,7 @@ def _imdb(*, max_len: int = 256, **options: Any) -> DataSet:
 
 
 def sst2_sentences() -> list[pd.DataFrame]:
-    """Return SST-2's training and dev part: the official test has no labels."""
+    """Return the training and dev part of SST-2: the official test has no labels."""
     form: dict[str, Any] = {"sep": "\t", "quoting": 3, "keep_default_na": False}
     files = archives.files(find("sst2"), r"/(train|dev)\.tsv$")
     tables = (pd.read_csv(io.BytesIO(files[f"{half}.tsv"]), **form) for half in ("train", "dev"))
@@ -203,7 +203,7 @@ def sst2_sentences() -> list[pd.DataFrame]:
 
 
 def sentences() -> pd.DataFrame:
-    """Return pydocs' sentences, 1,200 of each package: text, and label (a number in `PACKAGES`)."""
+    """Return pydocs: 1,200 sentences of each package, with labels (numbers in `PACKAGES`)."""
     form: dict[str, Any] = {"sep": "\t", "quoting": 3, "names": ["label", "text"]}
     file = Path(__file__).with_name("pydocs.txt.gz")
     table = pd.read_csv(file, skiprows=68, keep_default_na=False, **form)  # sources and licences

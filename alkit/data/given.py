@@ -1,4 +1,4 @@
-"""What users give as data, as sources of batches (x, y) as they were given; arrays are tensors."""
+"""Turn data that users give into sources of the same batches (x, y); arrays become tensors."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class Mapped:
 
 class Loader:
     """An iterable of batches (x, y), in its own order; a shuffle without a generator of its own is
-    a function of (seed, epoch), and samplers are told the epoch.
+    a function of (seed, epoch), and samplers get the epoch.
     """
 
     def __init__(self, loader: Iterable[Any]) -> None:
@@ -72,7 +72,7 @@ def generators_of(source: Any) -> list[torch.Generator]:
 
 
 def _drawn(source: Iterable[Any], seed: int) -> Iterator[tuple[Any, Tensor]]:
-    """Yield batches of what may draw from torch's generator, as a function of a seed."""
+    """Yield batches of a source that may draw from torch's generator, as a function of a seed."""
     state = torch.Generator().manual_seed(seed).get_state()
     batches = (batch for whole in [source] for batch in whole)  # opened when it is first asked
     for number in count():
@@ -106,7 +106,7 @@ def _as_tensors(x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def _tensor(array: Any) -> Tensor:
-    """Share an array's memory, if it may be written to; floats get torch's default type."""
+    """Share the memory of an array, if it may be written to; floats get torch's default type."""
     found = np.require(array, requirements="W")
     if found.dtype.kind in "OUS":  # words, or a table's columns of several types
         if any(isinstance(each, str) for each in found.flat):
@@ -117,7 +117,7 @@ def _tensor(array: Any) -> Tensor:
 
 
 def in_memory(source: Any) -> tuple[Any, Tensor]:
-    """Return all samples (x, y) in memory, for methods that pick or deal them by number."""
+    """Return all samples (x, y) in memory; some methods pick or deal them by number."""
     if isinstance(source, Part):
         if source.augment != "none":
             raise ValueError("images are augmented, and this method keeps them as they are once")
@@ -156,7 +156,7 @@ def first_batch(source: Any, size: int, whose: str = "the data") -> tuple[Any, A
 
 
 def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
-    """Return what was given as parts, see `as_source`; a `DataSet` brings the other parts, too."""
+    """Return given data as parts, see `as_source`; a `DataSet` brings the other parts, too."""
     data = train if isinstance(train, DataSet) else DataSet("data", train)
     held = data.validation if validation is None else as_source(validation)
     last = data.test if test is None else as_source(test)
@@ -164,8 +164,8 @@ def as_splits(train: Any, validation: Any = None, test: Any = None) -> DataSet:
 
 
 def as_source(samples: Any) -> Source:
-    """Return what was given as one part: a `Part`; (x, y) of all samples, tensors or arrays; a
-    `torch.utils.data.Dataset`, or a list of samples; or an iterable of batches, a DataLoader say.
+    """Return samples as one part: from a `Part`, (x, y) of all samples (tensors or arrays), a
+    `torch.utils.data.Dataset`, a list of samples, or an iterable of batches such as a DataLoader.
     """
     if hasattr(samples, "batches"):
         return samples

@@ -11,7 +11,7 @@ def one_hot(labels: Tensor, num_classes: int) -> Tensor:
 
 
 def check_shares(y: Tensor) -> None:
-    """Refuse rows that are no labels of two or more classes."""
+    """Refuse rows that aren't labels of two or more classes."""
     if y.dim() != 2 or y.shape[1] < 2 or not are_shares(y):
         raise ValueError(
             f"targets {tuple(y.shape)} of {y.dtype} are no classes: give class numbers, rows of two"

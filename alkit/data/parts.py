@@ -138,10 +138,10 @@ class Part(Pairs):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataSet(Brief):
-    """The parts of a data set, or of a run, and what its labels mean."""
+    """The parts of a data set, or of a run, and the meaning of its labels."""
 
     name: str
-    train: Any  # a `Part`, or what else has batches
+    train: Any  # a `Part`, or another source of batches
     validation: Any = None
     test: Any = None
     num_classes: int = 0  # where nobody says it
@@ -149,7 +149,7 @@ class DataSet(Brief):
     vocabulary: Sequence[str] = ()  # of texts
 
     def subset(self, *, seed: int = 0, **sizes: int | None) -> "DataSet":
-        """Keep so many samples of train=, validation=, test=, as many of each class as can be."""
+        """Keep these numbers of samples of each part, with classes as equal as can be."""
         parts = dict[str, Any]()
         for name, size in sizes.items():
             if size is not None:
@@ -170,7 +170,7 @@ class DataSet(Brief):
         return f"{self.name}: {sizes}; {self.num_classes} classes; {kind}{words}"
 
     def fingerprint(self, *, whole: bool = False) -> str:
-        """Name the data, the sizes, and a hash of what is in memory: labels, or the `whole`."""
+        """Name the data, the sizes, and a hash of the labels in memory, or of the `whole`."""
         parts = [part for part in (self.train, self.validation, self.test) if hasattr(part, "y")]
         digest = hashlib.blake2b(str(getattr(self.train, "augment", "")).encode(), digest_size=4)
         for each in tree.tensors([(part.x, part.y) if whole else part.y for part in parts]):

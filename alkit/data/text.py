@@ -23,7 +23,7 @@ from alkit.base import paths
 from alkit.base.seeds import generator_for
 
 PAD, UNKNOWN = 0, 1  # rows of every vocabulary
-_TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 is no mark-up
+_TAG = re.compile(r"<[/!?]?[a-z][^<>]*>|<!--.*?-->", re.DOTALL)  # 5 < 6 isn't mark-up
 _BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 
 

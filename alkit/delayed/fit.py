@@ -26,12 +26,12 @@ from alkit.engine.random import random_from
 from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.models.blocks import as_blocks
 
-# settings with which another network is learned: a run that goes on has the same
+# settings that change the learned network: a run that goes on has the same
 LEARNED = ("clip", "correction", "replay_noise")
 
 
 def settings_of(method: str) -> type[Settings]:
-    """Return the dataclass of a method's settings."""
+    """Return the dataclass of the settings of a method."""
     return Settings
 
 
@@ -44,7 +44,7 @@ class Trainer(trainer.Trainer):
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
-        """The pipeline's loss."""
+        """The loss of the pipeline."""
         return self.model.loss_fn
 
     def train(self, batches: Iterable[tuple[Any, Tensor]]) -> Trained:
@@ -53,7 +53,7 @@ class Trainer(trainer.Trainer):
 
 
 def fit(plan: Plan) -> Record:
-    """Run what was asked: a `Pipeline` as it is, or blocks, which are cut.
+    """Run a plan: with a `Pipeline` as it is, or with blocks, which are cut.
 
     Without cuts there are as many modules as workers, or ranks, or two; twice as many where workers
     have several.
@@ -76,7 +76,7 @@ def _fit(pipeline: Pipeline, plan: Plan) -> Record:
 
 
 def model_of(plan: Plan) -> Pipeline:
-    """Return the pipeline itself, or what is made of blocks."""
+    """Return the pipeline itself, or one made of blocks."""
     own = Settings(**plan.settings)
     own.check(METHODS[plan.method])
     if isinstance(plan.model, Pipeline):

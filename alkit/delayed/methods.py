@@ -1,7 +1,7 @@
-"""The methods as data: in which order tasks run, with which weights, and what a backward uses.
+"""The methods as data: the order of tasks, their weights, and the graph that a backward uses.
 
 DDG and PipeDream are the same mathematics: their tasks, orders and weights are equal, and DDG waits
-more. The two `inplace` methods compute no function's gradient: the published DDG code and a
+more. The two `inplace` methods compute the gradient of no function: the published DDG code and a
 pipeline without stashed weights do that. The flushed methods have the gradients of backprop.
 
 Sources: DDG, Huo et al. 2018; FR, Huo et al. 2018; PipeDream, Narayanan et al. 2019; 2BW, Narayanan
@@ -40,7 +40,7 @@ class Method:
         return self.backward in ("replay", "recompute")
 
     def version(self, batch: int, stages: int) -> int | None:
-        """Return how many updates the weights of a batch's forward have seen; None for all."""
+        """Return how many updates the forward weights of a batch have seen; None for all."""
         if self.weights == "sync":
             return max(0, batch + 1 - stages)
         return max(0, batch - 1) if self.weights == "previous" else None
@@ -52,7 +52,7 @@ class Method:
         return 0 if self.order == "seq" else stages - 1
 
 
-ORDERS = (  # of one gradient, backprop's
+ORDERS = (  # of one gradient, that of backprop
     *("gpipe", "1f1b", "zero_bubble"),
     *("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev"),  # several modules a worker
 )

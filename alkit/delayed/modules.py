@@ -1,4 +1,4 @@
-"""What delayed gradients train: blocks cut into modules, each with an optimiser of its own.
+"""Cut blocks into modules for delayed gradients, each with an optimiser of its own.
 
 blocks     0   1   2   3   4          cuts [2, 3]
 modules    [ 0  1 ][ 2 ][ 3  4 ]      module k of K has delay K - 1 - k; the last one has the loss
@@ -43,7 +43,7 @@ class Pipeline(nn.Module):
         blocks: each takes what the one before returns: tensors, in tuples, lists or dicts.
         loss: of (output of the last block, y), a mean over the samples.
         cuts: the first block of every module but the first.
-        optimizer: makes an optimiser from a module's parameters; called once a module.
+        optimizer: makes an optimiser from the parameters of a module; called once a module.
 
     Raises:
         ValueError: cuts that aren't between blocks, or a parameter that two modules share.
@@ -68,7 +68,7 @@ class Pipeline(nn.Module):
         modules = nn.ModuleList(Span(blocks[low:high], low) for low, high in pairwise(bounds))
         self.modules_in_row = cast("Sequence[Span]", modules)
         self.loss_fn: Loss
-        vars(self)["loss_fn"] = loss  # its tensors are no weights of the network
+        vars(self)["loss_fn"] = loss  # its tensors aren't weights of the network
         self.cuts = tuple(cuts)
         check_untied("modules", self)
         self.optimizers = [made(optimizer, module.named_parameters()) for module in self]
@@ -95,7 +95,7 @@ class Pipeline(nn.Module):
             return self(x)
 
     def forward(self, x: Any) -> Any:
-        """Return the output of the last block; noise, if any, is that of batch 0."""
+        """Return the output of the last block; noise, if any, is as for batch 0."""
         for module in self:
             x = module(place(x, module), (0, 0))
         return x
@@ -104,7 +104,7 @@ class Pipeline(nn.Module):
 def even_cuts(blocks: int, modules: int) -> list[int]:
     """Return cuts into modules of as equal a number of blocks as can be, the larger ones first.
 
-    ceil(blocks / modules) blocks each, the last one what is left, if that gives so many modules.
+    Each has ceil(blocks / modules) blocks and the last one the rest, if that gives `modules`.
 
     Raises:
         ValueError: more modules than blocks, or none.

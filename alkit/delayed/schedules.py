@@ -1,6 +1,6 @@
 """Schedules of delayed gradients: a worker a module, and a module a stage.
 
-Three modules; digits are batches; F, B, U = forward, backward, update; BU is one letter here.
+Three modules. Digits are batches; F, B, U = forward, backward, update, and BU is one letter here.
 
     seq             F0........B0F1........B1      nothing of batch 1 starts before batch 0 has ended
                     ..F0....B0....F1....B1..
@@ -42,12 +42,12 @@ Own = Schedule | str | Path  # of the user: by itself, or a file of torch's form
 def schedule_for(
     method: str, stages: int, micro: int = 1, *, workers: int | None = None
 ) -> Schedule:
-    """Return the schedule of a method for so many modules (stages).
+    """Return the schedule of a method for a number of modules (stages).
 
     Args:
         micro: micro-batches per batch, for the methods that accumulate.
-        workers: of SHARED, default half as many as modules; of other flushed methods so many
-            that neighbouring modules share, default one each.
+        workers: of SHARED, default half as many as modules; of other flushed methods fewer workers
+            share neighbouring modules, default one each.
     Raises:
         ValueError: an unknown method, or numbers that don't fit it.
     """
@@ -92,7 +92,7 @@ def schedule_for(
 
 
 def _barriers(order: str, task: Task, last: int) -> list[Task]:
-    """Return what a task waits for besides data, because the method wants it so."""
+    """Return the tasks that a task waits for besides data, because the method wants it so."""
     kind, stage, batch, _ = task
     if (order, kind) == ("gradient_first", "forward") and stage < last:
         return [Task("backward", stage + 1, batch - (last - stage))]

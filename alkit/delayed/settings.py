@@ -1,4 +1,4 @@
-"""What a run of delayed gradients may vary besides its method."""
+"""Settings of a run of delayed gradients besides its method."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from alkit.delayed.schedules import Own
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `alkit.fit` and `train_epoch` take by name for these methods.
+    """The options that `alkit.fit` and `train_epoch` take by name for these methods.
 
     Attributes:
         cuts: the first block of every module but the first; "balanced": modules of equal measured
@@ -41,7 +41,7 @@ class Settings:
             raise TypeError(f"cuts is {self.cuts}: give a list, [{self.cuts}]")
 
     def check(self, method: Method) -> None:
-        """Refuse what a method would not read."""
+        """Refuse settings that a method would not read."""
         name, flushed = method.name, method.order == "flushed"
         if self.clip is not None and not flushed:
             raise TypeError(

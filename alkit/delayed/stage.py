@@ -37,7 +37,7 @@ Surrounding = AbstractContextManager[None]
 
 
 class Correction:
-    """What a module does about old gradients: nothing, but for what a subclass overrides.
+    """The correction of old gradients in a module: nothing, unless a subclass overrides it.
 
     `studies/delayed/corrections.py` has three. Batches are counted over all epochs.
     """
@@ -47,7 +47,7 @@ class Correction:
         return leaves
 
     def backward(self, weights: Weights, late: int) -> Surrounding:
-        """Have the backward's weights in the module's own storage; it lacks `late` updates."""
+        """Have the weights for a backward in the storage of the module; it lacks `late` updates."""
         return nullcontext()
 
     def step(self, parameters: Parameters, then: Weights, batch: int) -> Surrounding:
@@ -57,13 +57,13 @@ class Correction:
 
 @dataclass
 class Flight:
-    """What is kept between a (micro-)batch's forward and its backward."""
+    """The state of a (micro-)batch between its forward and its backward."""
 
     x: Any
     y: Any
     at: Place
     version: int
-    share: float | None  # of its loss in the batch's; None of a stand-in, see `_next`
+    share: float | None  # of its loss in that of the batch; None of a stand-in, see `_next`
     graph: Graph = field(init=False)  # of the last forward that was not a first run
     weights: dict[str, Tensor] = field(init=False)  # leaves of this graph
     above: Gradients | None = None  # gradients that came down to its output
@@ -99,7 +99,7 @@ class ModuleStage:
         self.module, self.optimizer = pipeline[index], pipeline.optimizers[index]
         self.stages = len(pipeline)
         self.is_last = index == self.stages - 1
-        # the last module's backward follows its forward at once: there is nothing to run again
+        # the backward of the last module follows its forward at once: there is nothing to run again
         again = method.runs_again and not self.is_last
         self.runs_again = again or (settings.recompute and several)
         self.versions = Versions(self.module, stash=method.backward != "inplace")
@@ -110,7 +110,7 @@ class ModuleStage:
         self.gradients: dict[str, Tensor] = {}
         self.losses = LossLog()
         self.norms = torch.zeros(())  # of the gradients here and above
-        self.loss = torch.zeros(())  # of the batch's micro-batches so far
+        self.loss = torch.zeros(())  # of the micro-batches of the batch so far
         self.inputs = Inputs()
         if self.is_last:
             beside(pipeline.loss_fn, self.module)
@@ -135,7 +135,7 @@ class ModuleStage:
         return None if self.is_last else (tree.detach(output), (y, share))
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Any:
-        """Take the gradients of the output's tensors, hand on those of the input's."""
+        """Take the gradients of the output tensors, hand on those of the input tensors."""
         flight = self._begun(payload, (batch, micro))
         weights = flight.weights.values()
         with self.correction.backward(self.versions.newest, batch - flight.version):
@@ -217,7 +217,7 @@ class ModuleStage:
         return output
 
     def _graph(self, flight: Flight, *, again: bool = False) -> Graph:
-        """Run the module on new leaves, and keep what a backward needs."""
+        """Run the module on new leaves, and keep all that a backward needs."""
         x = tree.map_tensors(leaf, flight.x) if self.index else flight.x
         first, leaves = self.first_batch, self.versions.leaves(flight.version)
         missed = range(first + flight.version, first + flight.at[0])
@@ -230,7 +230,7 @@ class ModuleStage:
         self, flight: Flight, weights: dict[str, Tensor], x: Any, *, again: bool = False
     ) -> Any:
         """Run the module with these weights; its buffers move, or copies of them do."""
-        # buffers that move stay where they are: what a block assigns to them is kept
+        # buffers that move stay where they are: values that a block assigns to them are kept
         moves = not again and flight.share is not None
         buffers = {} if moves else {n: b.clone() for n, b in self.module.named_buffers()}
         noise = "again" if again and not self.settings.replay_noise else "once"
@@ -240,7 +240,7 @@ class ModuleStage:
         return self._loss(output, flight, again=again) if self.is_last else output
 
     def _loss(self, scores: Any, flight: Flight, *, again: bool) -> Any:
-        """Return the loss, which the last module's backward begins at."""
+        """Return the loss: the backward of the last module begins there."""
         (batch, micro), loss_fn = flight.at, self.pipeline.loss_fn
         if flight.share:
             with noise_of(loss_fn, self.seed, "loss", self.first_batch + batch, micro):
@@ -269,7 +269,7 @@ class ModuleStage:
         return flight
 
     def _finish(self, flight: Flight, found: Gradients) -> None:
-        """Add to the gradients; copy what shares memory, for an update may change it in place.
+        """Add to the gradients; copy shared memory, because an update may change it in place.
 
         One tensor may be the gradient of a weight and of the input, as of x + p.
         """

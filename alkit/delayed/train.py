@@ -23,7 +23,7 @@ from alkit.schedule.task import free_workers
 
 @dataclass(frozen=True, repr=False)
 class Trained(trainer.Trained):
-    """What an epoch left behind: a loss a batch, at the weights that the last module had then."""
+    """The results of an epoch: a loss a batch, at the weights that the last module had then."""
 
     samples: int
     pipeline: Pipeline
@@ -53,8 +53,8 @@ def train_epoch(
             with a flushed method, fewer ranks share neighbouring modules.
         micro: micro-batches per batch, for 2bw and the flushed methods.
         threads: operator threads of each worker. Bits are equal at equal numbers.
-        workers: on threads, so many free workers share the modules. Where workers have several
-            modules (`SHARED`), how many there are, by default half as many as modules.
+        workers: on threads, the number of free workers that share the modules. Where workers have
+            several modules (`SHARED`), their number, by default half as many as modules.
         schedule: of flushed methods, another order of the same gradients: a `Schedule`, or a file
             that torch or `alkit.schedule.torch_orders` wrote.
         settings: see `Settings`.

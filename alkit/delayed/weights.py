@@ -1,7 +1,7 @@
-"""The weights of one module at several moments: what stashing is about.
+"""Keep the weights of one module at several moments, which is called stashing.
 
     updates      0        1        2
-    newest                         w2      the module's own parameters
+    newest                         w2      the parameters in the module
     held         w0       w1       w2      as long as a batch that is in flight needs them
 
 A version is copied only where it would be lost: before a step, if it is still needed, the
@@ -22,7 +22,7 @@ from alkit.engine.random import entered
 
 
 class Versions:
-    """Versions of a module's parameters by the number of updates since this object was made.
+    """Versions of the parameters of a module by the number of updates since this object was made.
 
     Without `stash` all graphs share the newest storage, whatever it holds.
     """
@@ -39,14 +39,14 @@ class Versions:
         return self.held[self.number]
 
     def leaves(self, version: int) -> dict[str, Tensor]:
-        """Return a version's parameters as new leaves of a graph."""
+        """Return the parameters of a version as new leaves of a graph."""
         return {
             name: tensor.data.requires_grad_(self.parameters[name].requires_grad)
             for name, tensor in self.held[version].items()
         }
 
     def step(self, optimizer: torch.optim.Optimizer | None, needed: Collection[int]) -> None:
-        """Update the newest version, and let go of all others but those that are `needed`."""
+        """Update the newest version, and let go of all others that aren't `needed`."""
         needed = needed if self.stash else ()
         if self.number in needed:
             for parameter in self.parameters.values():
@@ -63,7 +63,7 @@ class Versions:
 
 
 def give(parameter: nn.Parameter, gradient: Tensor | None) -> None:
-    """Let a parameter have a batch's gradient, by its hooks, which a leaf's backward skips."""
+    """Let a parameter have the gradient of a batch, by hooks that the backward to a leaf skips."""
     hooks: Any = parameter._backward_hooks or {}, parameter._post_accumulate_grad_hooks or {}
     for hook in hooks[0].values() if gradient is not None else ():
         changed = hook(gradient)
@@ -75,7 +75,7 @@ def give(parameter: nn.Parameter, gradient: Tensor | None) -> None:
 
 @contextmanager
 def with_weights(module: nn.Module, weights: dict[str, Tensor]) -> Iterator[None]:
-    """Let a module have these tensors, and again for what a backward recomputes.
+    """Let a module have these tensors, and again when a backward recomputes.
 
     A tensor of several names is given back, unlike by `torch.func.functional_call`.
     """

@@ -3,9 +3,9 @@
 net = alkit.dtp.network("tiny", channels=1)
 record = alkit.fit(net, data, method="dtp", ranks=2)
 
-pieces, block, networks       torch's modules with their inverses, blocks, the published networks
-learning, targets             what feedback learns, and how targets come down
-stages, trainer, fit          blocks as stages of the engine, who runs what, a run
+pieces, block, networks       modules of torch with their inverses, blocks, the published networks
+learning, targets             learning of feedback, and the way of targets down
+stages, trainer, fit          blocks as stages of the engine, their ranks, a run
 """
 
 from alkit.dtp.block import Block

@@ -52,7 +52,7 @@ class Block(nn.Module):
         return Pass(x, *self(x))
 
     def feedback(self, y: Tensor, notes: Notes, last: int = 0) -> Tensor:
-        """Return G(y), in the space of the input, by a forward pass's notes; piece `last` ends."""
+        """Return G(y), in the space of the input, by notes of a forward pass; piece `last` ends."""
         for at in reversed(range(last, len(self.pieces))):
             y = self.pieces[at].feedback(y, notes[at])
         return y
@@ -63,7 +63,7 @@ class Block(nn.Module):
         return [piece for piece in self.pieces if isinstance(piece, Affine)]
 
     def psi(self, y: Tensor, notes: Notes) -> Tensor:
-        """Return what the weight of a linear feedback is applied to."""
+        """Return the input of the weight of a linear feedback."""
         return self.feedback(y, notes, self.at + 1)
 
     @cached_property
@@ -73,12 +73,12 @@ class Block(nn.Module):
 
     @cached_property
     def linear(self) -> bool:
-        """Whether the feedback is linear in one weight, that of the piece at `at`."""
+        """Whether the feedback is linear in one weight, which belongs to the piece at `at`."""
         weighed = [each for each in self.pieces if any(True for _ in each.parameters())]
         return weighed == self.affine[:1] == [self.pieces[self.at]]
 
     def forward_parameters(self) -> list[nn.Parameter]:
-        """Return W and b, of what learns."""
+        """Return W and b of the pieces that learn."""
         back = {id(each) for each in self.feedback_parameters()}
         return [each for each in self.parameters() if id(each) not in back and each.requires_grad]
 

@@ -19,13 +19,13 @@ from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 
 
 def settings_of(method: str) -> type[Settings]:
-    """Return the dataclass of a method's settings."""
+    """Return the dataclass of the settings of a method."""
     return Settings
 
 
 @dataclass(frozen=True, repr=False)
 class Details(Brief):
-    """What target propagation leaves in the record, the same on all ranks.
+    """The part of target propagation in the record, the same on all ranks.
 
     Attributes:
         feedback_losses: by block, (steps, K_n), of all epochs.
@@ -37,7 +37,7 @@ class Details(Brief):
 
 
 def model_of(plan: Plan) -> Net:
-    """Return the network itself, or what is made of blocks."""
+    """Return the network itself, or one made of blocks."""
     if isinstance(plan.model, Net):
         plan.refuse("loss", why="the network has its own")
         return plan.model
@@ -45,9 +45,9 @@ def model_of(plan: Plan) -> Net:
 
 
 def fit(plan: Plan) -> Record:
-    """Run what was asked: a `Net` of `alkit.dtp.network`, or blocks, for which feedback is made."""
+    """Run a plan: with a `Net` of `alkit.dtp.network`, or with blocks, which get feedback."""
     net = model_of(plan)
-    BlockFeedback(net, Settings(**plan.settings))  # what is wrong is said before a start
+    BlockFeedback(net, Settings(**plan.settings))  # it raises errors before a start
     return fit_on_ranks(_fit, net, plan)
 
 

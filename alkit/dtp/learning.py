@@ -1,13 +1,13 @@
-r"""How the feedback of a block learns, by its own block alone, from noise.
+r"""Learn the feedback of a block from noise, within this block only.
 
 x, s = F(x) are constants, dx and dy noise of their shapes; b samples.
 
     l_drl            mean [ -2 <dx, G(F(x + dx)) - G(s)>  +  |G(s + dy) - G(s)|^2 ]
     reconstruction   mean   |(x + dx) - G(F(x + dx))|^2                         vanilla DTP and TP
 
-L-DRL's minimum over B, for small noise or a linear block, is the transposed Jacobian of F, that of
-reconstruction its inverse where it has one. Where G is R B psi(s), with D1 = psi(F(x + dx)) -
-psi(s), D2 = psi(s + dy) - psi(s) and e = B D2, the gradient can be written down:
+For small noise or a linear block, L-DRL is smallest over B at the transposed Jacobian of F, and
+reconstruction at the inverse of F where it has one. Where G is R B psi(s), the gradient can be
+written down with D1 = psi(F(x + dx)) - psi(s), D2 = psi(s + dy) - psi(s) and e = B D2:
 
     loss      =  1/b [ |e|^2 - 2 <dx, B D1> ]
     gradient  =  2/b [ corr(D2, e) - corr(D1, dx) ]         one weight gradient of a batch of 2 b
@@ -33,7 +33,7 @@ Found = tuple[Tensor, Tensor]
 
 
 def noise_for(seed: int, step: int, block: int) -> Generator:
-    """Return the generator of a block's loop in one step, whoever runs it, and when.
+    """Return the generator of the loop of a block in one step, on any rank and at any time.
 
     Its iterations draw from it in turn, dx before dy.
     """
@@ -41,7 +41,7 @@ def noise_for(seed: int, step: int, block: int) -> Generator:
 
 
 def draw(like: Tensor, sigma: float, generator: Generator) -> Tensor:
-    """Return normal noise of variance sigma^2, of a tensor's shape and type, where it is.
+    """Return normal noise of variance sigma^2, with the shape and type of a tensor, where it is.
 
     Drawn on the CPU, so that it is the same on every device.
     """
@@ -53,8 +53,8 @@ def l_drl(block: Block, clean: Pass, dx: Tensor, dy: Tensor, *, index: str = "ow
     """Return the loss of learned backprop targets for one draw of noise, by autograd.
 
     Args:
-        index: what G(F(x + dx)) unpools with: "own", the places of the noisy pass, as published;
-            "frozen", those of the clean pass, which keeps the scale right.
+        index: places for unpooling in G(F(x + dx)): "own", the places of the noisy pass, as
+            published; "frozen", those of the clean pass, which keeps the scale right.
     """
     noisy, notes = _noisy(block, clean, dx, index)
     base = block.feedback(clean.s, clean.notes)
@@ -102,13 +102,13 @@ def _noisy(block: Block, clean: Pass, dx: Tensor, index: str) -> tuple[Tensor, N
 
 
 class BlockFeedback:
-    """The feedback maps G_n of a network's blocks, and how each learns on its own.
+    """Let the feedback maps G_n of all blocks of a network learn, each on its own.
 
         for each trained block n, in any order, on any process
             K_n times:  noise -> gradient of the block's loss by B_n -> a step of its optimiser
 
-    Forward weights and activations stand still meanwhile. The optimisers' momentum goes on from
-    batch to batch.
+    Forward weights and activations stand still meanwhile. The momentum of the optimisers goes on
+    from batch to batch.
 
     `loops` are the blocks whose feedback learns, each with its iterations, sigma, rate, optimiser.
     """
@@ -125,11 +125,11 @@ class BlockFeedback:
         self.optimizers = {n: make(self.parameters(n), lr=lr) for n, lr in self.feedback_lr.items()}
 
     def parameters(self, n: int) -> list[nn.Parameter]:
-        """Return what block n's loop changes."""
+        """Return the parameters that the loop of block n changes."""
         return self.net.blocks[n].feedback_parameters()
 
     def learn(self, n: int, passed: Pass, step: int) -> Tensor:
-        """Run block n's loop on batch number `step`; return the loss of each iteration, (K_n,)."""
+        """Run the loop of block n on batch `step`; return the loss of each iteration, (K_n,)."""
         noise, clean = noise_for(self.seed, step, n), self.clean(n, passed)
         found = [self._step(n, clean, noise) for _ in range(self.iterations[n])]
         losses = torch.stack(found) if found else torch.zeros(0)
@@ -156,7 +156,7 @@ class BlockFeedback:
 
     @torch.no_grad()
     def clean(self, n: int, passed: Pass) -> Pass:
-        """Return what stays the same over a loop; psi(s) if gradients are to be by hand."""
+        """Return the pass that a loop keeps; with psi(s) if gradients are to be by hand."""
         block, found = self.net.blocks[n], passed._replace(s=passed.s.detach())
         if self.settings.samples > 1:  # as many draws at once as there are copies
             found = block.locally(found.x.repeat_interleave(self.settings.samples, 0))

@@ -1,8 +1,8 @@
-"""Networks of blocks: of a user's modules, or the published ones, as lists of torch's.
+"""Networks of blocks: from modules of a user, or the published ones, as lists of torch modules.
 
 simple_vgg    5 blocks conv-pool-act, 32 x 32 -> 1 x 1, and a linear head        published
 lenet         2 blocks conv 5 x 5 with overlapping pools, 2 linear ones
-tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                the suite's own
+tiny          3 blocks for pictures of 16 x 16, 24 32 48 channels                from this suite
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,14 +22,14 @@ from alkit.models.blocks import as_blocks
 
 
 class Net(nn.Module):
-    """Blocks 0 .. N - 1; the last one's output are the logits.
+    """Blocks 0 .. N - 1; the outputs of the last one are the logits.
 
-    Block 0's feedback, to the pixels, is never trained or used. Every block has a generator of its
-    own.
+    The feedback of block 0, to the pixels, is never trained or used. Every block has a generator of
+    its own.
 
     Args:
-        loss: of (output, y), a mean over the samples; its gradient gives the output's target.
-        given: forward weights stay as they are; otherwise they are drawn, as the feedback's.
+        loss: of (output, y), a mean over the samples; its gradient gives the target of the output.
+        given: forward weights stay as they are; otherwise they are drawn, as those of feedback.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Net(nn.Module):
     ) -> None:
         super().__init__()
         self.loss: Callable[[Tensor, Tensor], Tensor]
-        vars(self)["loss"] = loss  # its tensors are no weights of the network
+        vars(self)["loss"] = loss  # its tensors aren't weights of the network
         self.blocks = cast("Sequence[Block]", nn.ModuleList(blocks))
         for at, block in enumerate(blocks):
             generator = generator_for(int(seed), "weights", at)
@@ -83,7 +83,7 @@ class Net(nn.Module):
         return {}
 
     def label(self, block: int) -> str:
-        """Return a block's name as tables show it: conv_0, fc_3."""
+        """Return the name of a block as tables show it: conv_0, fc_3."""
         conv = any(isinstance(piece, Conv) for piece in self.blocks[block].pieces)
         return f"conv_{block}" if conv else f"fc_{block}"
 
@@ -105,7 +105,7 @@ def from_blocks(
     A block without weights is joined to the one before.
 
     Args:
-        blocks: as `alkit.blocks` takes them; the last one's output are the scores.
+        blocks: as `alkit.blocks` takes them; the outputs of the last one are the scores.
         loss: of (scores, y), a mean over the samples.
         seed: of the feedback weights.
     Raises:
@@ -174,8 +174,8 @@ def _layers(
 
     Of a growing function it is the same map as the published conv, activation, pool. The activation
     then runs on a quarter of the values; in the feedback, where it comes first, the same holds, and
-    what overlaps is added after it. ReLU's zeros are ties between which the pool would choose
-    otherwise, so it keeps the published order.
+    overlaps are added after it. The zeros of ReLU are ties, where the pool would choose otherwise,
+    so it keeps the published order.
     """
     layers, (size, stride, padding) = list[list[nn.Module]](), pool
     for a, b in pairwise((channels, *widths)):

@@ -1,16 +1,16 @@
-"""The pieces of a block: torch's own modules, each with an inverse beside it for the feedback.
+"""The pieces of a block: modules of torch, each with an inverse for the feedback.
 
-    piece        forward F: the module             feedback G, of what F returned
-    Conv         nn.Conv2d, W                      nn.ConvTranspose2d, B of W's shape
-    Dense        nn.Linear, x W^T + b              nn.Linear, y B^T, B of W^T's shape
+    piece        forward F: the module             feedback G, of the output of F
+    Conv         nn.Conv2d, W                      nn.ConvTranspose2d, B shaped as W
+    Dense        nn.Linear, x W^T + b              nn.Linear, y B^T, B shaped as W^T
     Activation   nn.ELU, nn.Tanh, ...              the same function again, or a matched one
     MaxPool      nn.MaxPool2d                      values put back at their places
     AvgPool      nn.AdaptiveAvgPool2d              values repeated, or the transpose
     Reshape      nn.Flatten                        the shape that it had
 
-`forward` returns (y, note): what the feedback has to know, as a value and not as hidden state, for
-the same block runs on clean and on noisy inputs. Feedback maps have no bias: only differences of
-them matter.
+`forward` returns (y, note). The note holds all that the feedback has to know, as a value and not as
+hidden state, because the same block runs on clean and on noisy inputs. Feedback maps have no bias:
+only differences of them matter.
 """
 
 import math
@@ -36,7 +36,7 @@ class Switches:
     """How feedback is built; the defaults are as published.
 
     Attributes:
-        matched: the feedback's activation has the Jacobian of the forward one, so that a copied
+        matched: the feedback activation has the Jacobian of the forward one, so that a copied
             weight gives exactly the transpose.
         add: unpooling adds where windows overlap, and average pooling has its transpose. As
             published one of the values overwrites the others, and means are repeated.
@@ -65,12 +65,12 @@ class Piece(nn.Module):
         return self.own(x), x.shape
 
     def feedback(self, y: Tensor, note: Any) -> Tensor:
-        """Map what lies in the space of `forward`'s output back to that of its input."""
+        """Map a tensor in the space of the output of `forward` back to the space of its input."""
         raise NotImplementedError
 
 
 class Affine(Piece):
-    """A module with a weight W, and beside it `back`, whose weight is B."""
+    """A module with a weight W, and `back` with a weight B for the feedback."""
 
     def __init__(self, own: Any, switches: Switches, kind: Any, *sizes: Any, **options: Any):
         super().__init__(own, switches)
@@ -98,7 +98,7 @@ class Affine(Piece):
         return own.T if own.dim() == 2 else own
 
     def feedback_gradient(self, outer: Tensor, inner: Tensor) -> Tensor:
-        """Return the gradient of <outer, B inner> by B, outer in the space of F's input."""
+        """Return the gradient of <outer, B inner> by B, outer in the space of the input of F."""
         raise NotImplementedError
 
 
@@ -137,7 +137,7 @@ class Activation(Piece):
     """An activation; as published its feedback applies the same function to the activation.
 
     Raises:
-        NoInverse: nothing matches it: at ReLU's kink, where half of all units sit, it has no slope.
+        NoInverse: nothing matches it. ReLU has no slope at its kink, where half of all units sit.
     """
 
     def __init__(self, own: nn.Module, switches: Switches = PUBLISHED) -> None:
@@ -162,7 +162,7 @@ class Activation(Piece):
 
 
 class MaxPool(Piece):
-    """Maxima of windows; the note is where they were, and the input's shape."""
+    """Maxima of windows; the note is where they were, and the shape of the input."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, torch.Size]]:
         names = "kernel_size", "stride", "padding", "dilation", "ceil_mode"

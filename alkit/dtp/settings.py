@@ -1,4 +1,4 @@
-"""What a run of difference target propagation is told."""
+"""Settings of a run of difference target propagation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class Settings:
 
     Attributes:
         beta: how far the first target goes against the loss gradient; gradients are beta times
-            backprop's, so beta x lr is the rate to compare backprop at.
+            those of backprop, so beta x lr is the rate to compare backprop at.
         iterations: of each feedback, for each batch; 0: it stays as it is.
         sigma: standard deviation of the noise.
-        feedback_lr: of each feedback's own optimiser, which goes on from batch to batch.
+        feedback_lr: of the optimiser of each feedback, which goes on from batch to batch.
         feedback_optimizer: makes it, as `optimizer=` does those of the forward weights.
         samples: of noise an iteration; the batch is repeated so often.
-        form: of feedback gradients: "closed" where a block's feedback has one weight, or
+        form: of feedback gradients: "closed" where the feedback of a block has one weight, or
             "autograd", see `alkit.dtp.learning`.
         index: places for unpooling in the loss: "own" of the noisy pass, as published, or "frozen".
     """

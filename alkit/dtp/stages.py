@@ -1,8 +1,8 @@
-"""A block under target propagation as a stage: what the engine runs, on threads or on ranks.
+"""A block under target propagation as a stage of the engine, on threads or on ranks.
 
-forward    s = F(x), on a detached input            learn     K iterations of the block's feedback
+forward    s = F(x), on a detached input            learn     K iterations of its feedback
 target     take the own delta, hand down the next   backward  gradients of the local loss
-update     a step of the block's own optimiser
+update     a step of its own optimiser
 """
 
 from contextlib import AbstractContextManager
@@ -20,7 +20,7 @@ from alkit.engine.random import noise_of
 
 
 class TargetStage:
-    """Block `n` of a network; `learned` are the losses of each batch's loop, a row (K,)."""
+    """Block `n` of a network; `learned` are the losses of the loop for each batch, a row (K,)."""
 
     def __init__(
         self, net: Net, n: int, feedback: BlockFeedback, factory: Factory, lr: float
@@ -41,7 +41,7 @@ class TargetStage:
 
     @property
     def parts(self) -> list[Any]:
-        """What training changes."""
+        """The parts that training changes."""
         own = [self.block, *self.optimizers.values(), self.learned]
         return [*own, self.losses] if self.is_last else own
 
@@ -61,7 +61,7 @@ class TargetStage:
         self.learned.note(self.feedback.learn(self.n, self.passed, self.first + batch))
 
     def target(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
-        """Take the delta of the block above, as it sent it down, and send the next one's."""
+        """Take the delta of the block above, as it sent it down, and send the next delta."""
         if self.is_last:
             beta = self.feedback.settings.beta
             with self._noise(batch):

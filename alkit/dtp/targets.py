@@ -23,7 +23,7 @@ from alkit.dtp.block import Block, Pass
 def output_target(
     scores: Tensor, y: Tensor, beta: float, loss: Callable[..., Tensor] = cross_entropy
 ) -> Tensor:
-    """Return the output's delta, (B, C).
+    """Return the delta of the output, (B, C).
 
     Args:
         loss: of (scores, y), a mean over the samples.
@@ -43,6 +43,6 @@ def next_target(block: Block, own: Pass, delta: Tensor, rule: str = "difference"
 
 
 def local_gradients(block: Block, own: Pass, delta: Tensor) -> list[Tensor]:
-    """Return the gradients of a block's local loss by its forward weights."""
+    """Return the gradients of the local loss of a block by its forward weights."""
     found = block.forward_parameters()
     return list(torch.autograd.grad(own.s, found, -delta / len(own.s))) if found else []

@@ -1,6 +1,6 @@
 """Target propagation as the loop runs it: its blocks are stages, and the engine runs them.
 
-The costly loops of feedback wait for their own block's features alone, so they run side by side:
+The costly loops of feedback wait only for features of their own block, so they run side by side:
 on threads, a lane a block, or on ranks that own blocks. All end in the bits of one thread.
 """
 
@@ -28,7 +28,7 @@ from alkit.schedule.task import free_workers
 
 
 def assigned(feedback: BlockFeedback, ranks: int) -> dict[int, int]:
-    """Return each loop's rank: the longest first, always to the one with the least to do.
+    """Return the rank of each loop: the longest first, always to the one with the least to do.
 
     A loop is as long as its iterations times its weights, which all ranks know.
     """
@@ -82,21 +82,21 @@ class Trainer(trainer.Trainer):
 
     @property
     def loss(self) -> Callable[[Tensor, Tensor], Tensor]:
-        """The network's loss."""
+        """The loss of the network."""
         return self.model.loss
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return those of the forward weights."""
+        """Return the optimisers of the forward weights."""
         return {f"forward.{n}": stage.optimizer for n, stage in enumerate(self.stages)}
 
     def state(self) -> dict[str, Any]:
-        """Return all that training changes, and what it has found; every rank has it all."""
+        """Return all that training changes, and all losses so far; every rank has it all."""
         states = {name: each.state_dict() for name, each in self.optimizers.items()}
         found = {"step": self.step, "feedback_losses": self.feedback_losses}
         return {"model": dict(self.model.state_dict()), "optimizers": states, "found": found}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned, on any number of ranks."""
+        """Go on from a state that `state` returned, on any number of ranks."""
         self.model.load_state_dict(saved["model"])
         for name, each in self.optimizers.items():
             put_back(each, saved["optimizers"][name])

@@ -4,7 +4,7 @@ record = alkit.fit(network, data, method="elastic", ranks=2, freeze="schedule")
 
 freeze, layout      which layers freeze; where to cut, how many stages and replicas
 network, encoder    units of a network; BERT and the vision transformer
-units               which rank holds which, and how they move
+units               units on ranks, and their moves
 cache               stored outputs of frozen layers
 stage, pipeline     units as a stage; the layout that runs, an epoch of it
 trainer             before each epoch: decide, change, train

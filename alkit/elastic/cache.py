@@ -1,6 +1,6 @@
-"""Run the frozen layers once a sample: read what they made before, run the rest, store the new.
+"""Run the frozen layers once a sample: read their earlier outputs, run the rest, store the new.
 
-    a sample is stored ...             what is done
+    a sample is stored ...             action
     behind the layers frozen now       read
     behind those frozen before         read there, run the units from there on, store
     nowhere                            run all frozen units, store
@@ -34,7 +34,7 @@ ALIGNED = 64  # bytes
 
 
 class Cache:
-    """Outputs of a network's frozen layers for inputs x of all samples, stored if `wanted`."""
+    """Outputs of the frozen layers of a network for inputs x of all samples, stored if `wanted`."""
 
     def __init__(self, network: Network, x: Any, world: Group, *, wanted: bool) -> None:
         self.network, self.x, self.world, self.wanted = network, x, world, wanted
@@ -59,7 +59,7 @@ class Cache:
             Path(path).unlink()
 
     def features(self, rows: Tensor) -> Any:
-        """Return what the frozen units make of samples, as input of the first active unit."""
+        """Return the output of the frozen units for samples, as input of the first active unit."""
         now, before = self.now, self.before
         if now is None:
             self.counts["misses"] += len(rows)
@@ -76,7 +76,7 @@ class Cache:
         return place(now.read(rows), self.network)
 
     def inputs(self, rows: Tensor) -> Any:
-        """Return the network's inputs of samples."""
+        """Return the inputs of the network for samples."""
         return tree.map_tensors(lambda tensor: tensor[rows], self.x)
 
     def _file(self, like: Any, samples: int) -> str | None:
@@ -114,7 +114,7 @@ class _Store:
             self.records.append(record.view(samples, *one.shape[1:]))
 
     def read(self, rows: Tensor) -> Any:
-        """Return what was made of samples that are stored, as it lay in memory."""
+        """Return the stored outputs of samples, as they lay in memory."""
         records = iter(self.records)
 
         def read(like: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ class _Store:
         return tree.map_tensors(read, self.like)
 
     def write(self, rows: Tensor, made: Any) -> None:
-        """Store what was made of samples."""
+        """Store the outputs of samples."""
         for record, own in zip(self.records, tree.tensors(made), strict=True):
             record[rows] = own.cpu()
         self.valid[rows] = True

@@ -3,7 +3,7 @@
     bert_classifier    embedding | attention | mlp | attention | mlp | ... | pooler | scores
     vit_classifier     embedding | attention | mlp | attention | mlp | ... | norm | head
 
-BERT's units hand on (h_BTD, mask_BT): the vectors, and true at real tokens. ViT's hand on h_BTD.
+Units of BERT hand on (h_BTD, mask_BT): vectors, and true at real tokens. Units of ViT: h_BTD.
 B batch, T tokens, D width, H heads.
 """
 
@@ -57,7 +57,7 @@ class Attention(nn.MultiheadAttention):
 
 
 class Residual(nn.Module):
-    """Half an encoder layer: norm(h + f(h)), BERT's, or h + f(norm(h)), ViT's."""
+    """Half an encoder layer: norm(h + f(h)) in BERT, or h + f(norm(h)) in ViT."""
 
     def __init__(self, sizes: BertSizes | ViTSizes, f: nn.Module) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(sizes.dropout)
 
     def forward(self, inputs: Any) -> Any:
-        """(B, T, D) -> (B, T, D); what travels along, first the mask, stays as it is."""
+        """(B, T, D) -> (B, T, D); all else, first the mask, stays as it is."""
         h_BTD, *more = (inputs,) if isinstance(inputs, Tensor) else inputs
         read: list[Tensor] = more[: isinstance(self.f, Attention)]
         if self.pre_norm:
@@ -145,7 +145,7 @@ def vit_classifier(sizes: ViTSizes | None = None, *, seed: int = 0) -> Network:
 
 
 def _layers(sizes: BertSizes | ViTSizes) -> list[nn.Module]:
-    """Return attention and two linear maps of every layer; BERT drops attention's weights."""
+    """Return attention and two linear maps of every layer; BERT drops attention weights."""
     is_vit, width, halves = isinstance(sizes, ViTSizes), sizes.width, list[nn.Module]()
     of_weights, inside = (0.0, sizes.dropout) if is_vit else (sizes.dropout, 0.0)
     for _ in range(sizes.layers):

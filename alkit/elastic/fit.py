@@ -23,12 +23,12 @@ from alkit.engine.trainer import Plan, Record, fit_on_ranks
 
 
 def settings_of(method: str) -> type[Settings]:
-    """Return the dataclass of a method's settings."""
+    """Return the dataclass of the settings of a method."""
     return Settings
 
 
 def model_of(plan: Plan) -> Network:
-    """Return the network itself, or what is made of blocks."""
+    """Return the network itself, or one made of blocks."""
     if isinstance(plan.model, Network):
         plan.refuse("loss", why="the network has its own")
         plan.model.freeze(plan.model.frozen)  # blocks that it was made of may have been freed
@@ -38,7 +38,7 @@ def model_of(plan: Plan) -> Network:
 
 
 def fit(plan: Plan) -> Record:
-    """Run what was asked: a `Network`, or blocks, of which one is made, with cross-entropy or loss.
+    """Run a plan: with a `Network`, or one made of blocks, with cross-entropy or the given loss.
 
     Losses are those of all steps.
     """
@@ -62,7 +62,7 @@ def fit(plan: Plan) -> Record:
 
 
 def foresee(network: Network, plan: Plan, settings: Settings) -> Planner:
-    """Make every layout that freezing may come to, so that what can't be cut is said early."""
+    """Make every layout that freezing may come to, so that a wrong cut raises early."""
     devices = plan.crew if plan.on_ranks else plan.workers or 1
     planner = network.planner(settings, devices=devices, batch=plan.batch_size)
     most, layout = network.frozen, None

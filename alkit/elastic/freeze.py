@@ -5,8 +5,8 @@
 
 A rule is a pure function of an `Observation`; it never thaws a layer.
 
-Source: PipeTransformer (He et al. 2021). Its published code runs `schedule` only; `gradnorm` is its
-paper's rule. Any function of an `Observation` is a rule, too.
+Source: PipeTransformer (He et al. 2021). Its published code runs `schedule` only; `gradnorm` is the
+rule of its paper. Any function of an `Observation` is a rule, too.
 """
 
 import math
@@ -20,10 +20,10 @@ GUARD = 1e-9  # ceil(4.0000000001) is to be 4
 
 @dataclass(frozen=True)
 class Observation:
-    """What a rule knows.
+    """The input of a rule.
 
-    Norms are a row an evaluation, a gradient norm a layer; frozen layers have 0, and those of which
-    nothing learns -1. The last row is of the steps since the last evaluation.
+    Norms are a row an evaluation, a gradient norm a layer; frozen layers have 0, and layers without
+    learning parameters -1. The last row is of the steps since the last evaluation.
     """
 
     layers: int  # of the network
@@ -53,7 +53,7 @@ def most(seen: Observation, alpha: float) -> int:
 def gradnorm(seen: Observation, alpha: float) -> int:
     """Freeze up to the active layer with the smallest gradient norm, or to the cap if it is less.
 
-    The paper's rule: L_f(T) = min(L_f(T-1) + alpha (L - L_f(T-1)), the calmest active layer).
+    The rule of the paper: L_f(T) = min(L_f(T-1) + alpha (L - L_f(T-1)), the calmest active layer).
     Layers are counted, so an argmin at the lowest active layer freezes it.
     """
     active = np.asarray(seen.norms[-1][seen.frozen :] if seen.norms else ())

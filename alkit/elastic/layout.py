@@ -4,14 +4,14 @@
     stages   [ 0            0            0   ][ 1             1     ...    1       1  ]
 
     4 devices, 4 stages at first, 12 layers      0 frozen    4 stages x 1 replica
-    what is active fits on 2                     6 frozen    2 stages x 2 replicas
+    active units fit on 2                        6 frozen    2 stages x 2 replicas
     ... on 1                                     9 frozen    1 stage  x 4 replicas
 
     freeze  pipe  dp  cache
       x      -    -    -     frozen units stay where they are, in all stages
       x      x    -    -     they leave, the rest is cut anew, into half as many stages if it fits
       x      x    x    -     and the devices that are left over run more replicas
-      x      x    *    x     what those that have left make is stored
+      x      x    *    x     outputs of those that have left are stored
 
 All of it is pure: no tensors, no processes. Sizes are of any unit: parameters, seconds, bytes.
 """
@@ -34,7 +34,7 @@ class Layout:
     counts: tuple[int, ...]  # units of each stage
     start: int  # the first unit in the pipeline; those before it run in front of it
     replicas: int  # pipelines side by side
-    micro: int  # micro-batches per replica's batch
+    micro: int  # micro-batches in the batch of a replica
     batch: int  # samples of a step, of all replicas
 
     @property
@@ -99,7 +99,7 @@ class Planner:
         self.budget = self.settings.budget or max(loads(self.sizes, self.first_counts))
 
     def at(self, frozen: int, before: Layout | None = None) -> Layout:
-        """Return the layout with so many frozen layers; it has no more stages than `before`."""
+        """Return the layout with `frozen` layers frozen; it has no more stages than `before`."""
         first = 1 + self.units_a_layer * frozen if frozen else 0
         stages = self.stages if before is None else before.stages
         if not self.settings.pipe or not frozen:

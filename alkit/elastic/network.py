@@ -1,9 +1,9 @@
-"""A network as units, a prefix of which can be frozen.
+"""A network as units; a prefix of them can be frozen.
 
     units    embedding | attention 0 | mlp 0 | attention 1 | mlp 1 | ... | norm | head
     layers              [ ---- 0 ---------- ][ ---- 1 ---------- ]        never frozen
 
-As soon as a layer is frozen the embedding is, too. What is frozen is not trained, and runs in
+As soon as a layer is frozen the embedding is, too. Frozen units are not trained, and run in
 evaluation mode: dropout in front of a stored output would make no sense.
 """
 
@@ -29,7 +29,7 @@ class Network(nn.Module):
     """Units in a row and a loss.
 
     Args:
-        units: an embedding, the layers' units, then the tail; each takes the one before's output.
+        units: an embedding, units of the layers, then the tail; each takes the output before it.
         layers: how many.
         loss: of (output, y), a mean over the samples.
         seed: noise is a function of it, the step, the micro-batch and the unit.
@@ -61,7 +61,7 @@ class Network(nn.Module):
             )
         self.units = nn.ModuleList(units)
         self.loss: Loss
-        vars(self)["loss"] = loss  # its tensors are no weights of the network
+        vars(self)["loss"] = loss  # its tensors aren't weights of the network
         self.layers, self.seed = layers, seed
         self.units_a_layer = units_a_layer
         self.frozen = 0
@@ -79,7 +79,7 @@ class Network(nn.Module):
         return cls(units, max(0, len(units) - 2), loss, seed=seed, units_a_layer=1)
 
     def first(self, frozen: int | None = None) -> int:
-        """Return the number of the first unit that is active with so many frozen layers."""
+        """Return the number of the first unit that is active with `frozen` layers frozen."""
         frozen = self.frozen if frozen is None else frozen
         return 1 + self.units_a_layer * frozen if frozen else 0
 
@@ -128,7 +128,7 @@ class Network(nn.Module):
         return [sum(p.numel() for p in unit.parameters()) / 1e6 for unit in self.units]
 
     def planner(self, settings: Settings, *, devices: int, batch: int) -> Planner:
-        """Return what makes the layouts on so many devices, of batches so large at first."""
+        """Return the planner of layouts on `devices`, with batches of this size at first."""
         return Planner(settings, self.sizes(), devices, batch, self.units_a_layer)
 
     def run(self, x: Any, low: int, high: int, key: tuple[int, ...] | None = None) -> Any:

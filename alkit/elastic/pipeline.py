@@ -1,7 +1,7 @@
 """An epoch of the pipeline in the layout that runs, on every rank the same.
 
-first stage's process     outputs of frozen layers (stored, or made now), then F B ...
-other processes           labels only; what they work on comes through the pipeline
+process of first stage    outputs of frozen layers (stored, or made now), then F B ...
+other processes           labels only; their inputs come through the pipeline
 """
 
 import time
@@ -27,10 +27,10 @@ COUNTS = ("hits", "advanced", "misses")
 
 @dataclass(frozen=True, kw_only=True)
 class Trained(trainer.Trained):
-    """What an epoch came to, the same on all ranks but for seconds."""
+    """The results of an epoch, the same on all ranks except for seconds."""
 
     row: dict[str, Any]  # columns of the history
-    squares: list[float]  # a layer: the sum over steps of its gradient's squared norm
+    squares: list[float]  # a layer: the sum over steps of the squared norm of its gradient
 
 
 def run_epoch(
@@ -51,7 +51,7 @@ def run_epoch(
         losses = world.reduce(losses)
     losses = world.broadcast(losses, layout.stages - 1)
     counts = world.total(torch.tensor([cache.counts[name] for name in COUNTS]))
-    # the replicas' gradients are the same
+    # gradients of the replicas are the same
     squares = world.total(replica.squares[:-1] * (world.rank < layout.stages))
     seconds, samples = time.perf_counter() - start_s, sum(map(len, steps))
     row = {"train_s": seconds, "samples_per_s": samples / seconds}
@@ -78,10 +78,10 @@ def _batches(
 def _own_parts(
     replica: Replica, rows: Tensor, y: Tensor
 ) -> tuple[Tensor, list[tuple[Tensor, float]]]:
-    """Return this process's rows of a global batch, and (labels, weight) of its micro-batches.
+    """Return the rows of a global batch for this process; (labels, weight) of its micro-batches.
 
     Replica r has the r-th of equal parts, so a change of their number leaves every global batch as
-    it was. Weights are those of parts of it; replicas' gradients are added as a mean.
+    it was. Weights are those of parts of it; gradients of replicas are added as a mean.
     """
     replicas, micro, world = replica.layout.replicas, replica.micro, replica.world
     each = micro if world.ranks > 1 else micro // replicas

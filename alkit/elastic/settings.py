@@ -1,4 +1,4 @@
-"""What elastic training can be told, beside what every method can."""
+"""Settings of elastic training, besides the arguments of every method."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Settings:
             `alkit.elastic.freeze.Observation`, which is asked before every epoch but the first.
         alpha: share of the active layers that the two rules freeze at most.
         pipe: whether frozen layers leave the pipeline, so that stages change.
-        dp, cache: whether replicas are added then, and what frozen layers make is stored, see
+        dp, cache: whether replicas are added then, and outputs of frozen layers stored, see
             `alkit.elastic.layout`.
         stages: of a replica at first, a power of two that divides the devices, which are workers
             or ranks; 0 for as many as devices.
@@ -46,5 +46,5 @@ class Settings:
     def __post_init__(self) -> None:
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule is {self.schedule!r}: give {', '.join(SCHEDULES)}")
-        policy(self.freeze, self.alpha)  # says now what is wrong with it
+        policy(self.freeze, self.alpha)  # raises now if it is wrong
         check_real("clip", self.clip)

@@ -1,7 +1,7 @@
 """One stage of the pipeline: some neighbouring units, forward, backward and update.
 
     forward    of a micro-batch; the first stage cuts the batch, the last one has the loss
-    backward   adds to the gradients of the own units, hands on that of the input if someone below
+    backward   adds to the gradients of the own units, hands on that of the input if a unit below
                trains
     update     reduces over replicas, clips by the norm over all stages, steps
 
@@ -30,8 +30,8 @@ from alkit.engine.stage import Gradients, Graph, Inputs, leaf
 def average(parameters: Sequence[Tensor], mean: Callable[[Tensor], Tensor]) -> None:
     """Give all replicas the mean of their gradients, in one message.
 
-    A replica whose data left a parameter alone (an expert that none of its samples chose) adds
-    zeros; what no replica has a gradient for stays without one.
+    A replica whose data didn't use a parameter (an expert that none of its samples chose) adds
+    zeros; if no replica has a gradient of a parameter, it stays without one.
     """
     if not parameters:
         return
@@ -45,17 +45,17 @@ def average(parameters: Sequence[Tensor], mean: Callable[[Tensor], Tensor]) -> N
 
 @dataclass(kw_only=True)
 class Replica:
-    """What the stages of a replica have in common during an epoch, and what they find.
+    """The data that stages of a replica share during an epoch, and their results.
 
-    `squares` are, a layer, the sum over the epoch's steps of its gradient's squared norm, before
-    clipping; of the own units only. The last number is of what is no layer.
+    `squares` are, a layer, the sum over the steps of an epoch of its squared gradient norm, before
+    clipping; of the own units only. The last number is of units outside layers.
     """
 
     units: Units
     settings: Settings
     layout: Layout
     micro: int  # micro-batches of a batch
-    first_step: int  # number of the epoch's first step in the run
+    first_step: int  # number of the first step of the epoch in the run
     losses: list[Tensor] = field(default_factory=list)  # a scalar a step
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class UnitStage:
         if self.is_last:
             beside(network.loss, network)
         own = {id(p): (n, p) for n in self.updates for p in network.units[n].parameters()}
-        self.parameters = list(own.values())  # each once, also what two units share
+        self.parameters = list(own.values())  # each once, also those that two units share
         self.flights: dict[tuple[int, int], Graph] = {}
         self.inputs = Inputs()
         self.rest: Iterator[Any] = iter(())  # micro-batches of the batch that the first stage cuts
@@ -114,7 +114,7 @@ class UnitStage:
         return None
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
-        """Take the gradients of the output's floating tensors, hand on those of the input's."""
+        """Take the gradients of floating output tensors, hand on those of the input tensors."""
         above = None if self.is_last else place(payload, self.replica.network) or []
         # a list even if it is empty: the stage below waits for a word
         return self.flights.pop((batch, micro)).backward(above)

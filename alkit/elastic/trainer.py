@@ -33,20 +33,20 @@ OF_LAYOUT = ("frozen", "stages", "replicas", "micro", "batch")  # columns of the
 
 @dataclass(frozen=True, repr=False)
 class Details(Brief):
-    """What elastic training leaves beside the record, the same on all ranks."""
+    """The part of elastic training in the record, the same on all ranks."""
 
     layouts: list[Layout]  # of every epoch
-    beginnings: list[Timeline]  # the first steps of every epoch's timeline, of this call
+    beginnings: list[Timeline]  # the first steps in the timeline of every epoch, of this call
 
 
 def order(samples: int, seed: int, epoch: int) -> Tensor:
-    """Return the epoch's permutation, int64 (N,): a function of the seed and the epoch alone."""
+    """Return the permutation of an epoch, int64 (N,): a function only of the seed and the epoch."""
     return torch.randperm(samples, generator=generator_for(seed, "order", epoch))
 
 
 @dataclass(kw_only=True)
 class Trainer(trainer.Trainer):
-    """A run of elastic training, an epoch at a time; what it leaves is explained by `Details`."""
+    """A run of elastic training, an epoch at a time; `Details` explains its results."""
 
     units: Units
     data: Pairs
@@ -56,7 +56,7 @@ class Trainer(trainer.Trainer):
     threads: int
     drop_last: bool  # is a smaller last batch left out
     losses: list[float] = field(default_factory=list)  # of all steps
-    norms: list[list[float]] = field(default_factory=list)  # of layers' gradients, a row an epoch
+    norms: list[list[float]] = field(default_factory=list)  # of gradients of layers, a row an epoch
     layouts: list[Layout] = field(default_factory=list)
     beginnings: list[Timeline] = field(default_factory=list)
 
@@ -67,7 +67,7 @@ class Trainer(trainer.Trainer):
         self.cache = Cache(self.model, self.data.x, self.world, wanted=wanted)
 
     def batches(self, plan: Plan, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
-        """Yield the rows of each step's batch, of the layout that there is when it is asked for.
+        """Yield the rows of the batch of each step, in the layout at the time of the request.
 
         A last one that has no sample for every replica joins the batch before it.
         """
@@ -107,7 +107,7 @@ class Trainer(trainer.Trainer):
 
     @property
     def loss(self) -> Callable[[Any, Tensor], Tensor]:
-        """The network's loss."""
+        """The loss of the network."""
         return self.model.loss
 
     def gather(self) -> None:
@@ -131,7 +131,7 @@ class Trainer(trainer.Trainer):
         return {"model": model, "units": self.units.state(), "found": found}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned, on any number of devices."""
+        """Go on from a state that `state` returned, on any number of devices."""
         found = saved["found"]
         self.losses, self.norms = found["losses"], found["norms"]
         self.layouts = [Layout(**own) for own in found["layouts"]]
@@ -140,7 +140,7 @@ class Trainer(trainer.Trainer):
         self.units.load(saved["units"])
 
     def _decided(self, epoch: int) -> Layout:
-        """Return the layout that all ranks obey: rank 0's rule says how many layers freeze."""
+        """Return the layout that all ranks obey: the rule on rank 0 says how many layers freeze."""
         frozen = self.model.frozen
         if epoch:
             norms = tuple(map(tuple, self.norms))
@@ -149,7 +149,7 @@ class Trainer(trainer.Trainer):
         return self.planner.at(frozen, self.units.layout)
 
     def _norms(self, squares: list[float], steps: int) -> list[float]:
-        """Return each layer's root mean squared gradient; -1 if nothing of an active one learns."""
+        """Return the root mean squared gradient by layer; -1 if nothing of an active one learns."""
         network, found = self.model, []
         for layer, square in enumerate(squares):
             units = network.units[network.first(layer) or 1 : network.first(layer + 1)]

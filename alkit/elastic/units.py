@@ -1,4 +1,4 @@
-"""Which rank holds which units and their moments, and how they go from rank to rank.
+"""Hold units and their moments on ranks, and move them from rank to rank.
 
     rank      0      1      2      3          2 stages x 2 replicas
     replica   0      0      1      1          a row: the stages of a replica
@@ -6,8 +6,8 @@
 
 Between two changes of the layout a rank holds the weights and moments of its own stage, and where
 frozen layers run in front of the pipeline, every first stage holds them. Of other units it keeps
-their shapes alone: one number that is none stands for all of a tensor, so whoever used it would
-be told. What moves goes unit by unit: no rank ever holds what it is not to keep, but for one unit.
+only the shapes: one nan stands for all of a tensor, so using it would show. Units move one by one:
+of units that are not its own, a rank never holds more than one.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ class World(Group):
 
 
 def _groups(lists: list[list[int]]) -> tuple[Any, list[Any]]:
-    """Make groups on every rank and return this rank's, if any, and those it must give back."""
+    """Make groups on every rank; return that of this rank, if any, and those it must give back."""
     several = [ranks for ranks in lists if len(ranks) > 1]
     return dist.new_subgroups_by_enumeration(several) if several else (None, [])
 
@@ -95,7 +95,7 @@ class Units:
             self._forget(unit)
 
     def move(self, layout: Layout) -> None:
-        """Hold what a layout says, from the first rank that has it; every rank calls it."""
+        """Hold the units of a layout, from the first rank that has them; every rank calls it."""
         for number, holders in self._holders() if layout != self.layout else ():
             wanted = [r for r in range(self.world.ranks) if number in self.own(layout, r)]
             self._send(number, holders, wanted, moments=True)
@@ -124,7 +124,7 @@ class Units:
         return {"moments": moments, "groups": own}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Take over a state that `state` returned."""
         for group, own in zip(self.optimizer.param_groups, saved["groups"], strict=True):
             group.update(own)
         for number, moments in saved["moments"].items():
@@ -145,13 +145,13 @@ class Units:
         return weights, self._moments(number) if moments else {}
 
     def _forget(self, unit: nn.Module, but: Collection[int] = ()) -> None:
-        """Drop a unit's moments, but for those of parameters with these ids."""
+        """Drop the moments of a unit, except for parameters with these ids."""
         for parameter in unit.parameters():
             if id(parameter) not in but:
                 self.optimizer.state.pop(parameter, None)
 
     def _keep(self, own: Collection[int]) -> None:
-        """Let go of the weights and moments of all other units, but for what these share."""
+        """Let go of weights and moments of all other units, except tensors shared with `own`."""
         shared = {id(t) for number in own for t in tensors_of(self.network.units[number])}
         for number, unit in enumerate(self.network.units):
             if number in own:
@@ -170,7 +170,7 @@ class Units:
     def _send(
         self, number: int, holders: list[int], wanted: Collection[int], *, moments: bool
     ) -> None:
-        """Bring a unit to all ranks, if somebody who wants it has not got it."""
+        """Bring a unit to all ranks, if a rank that wants it has not got it."""
         unit, mine = self.network.units[number], self.world.rank == holders[0]
         # running statistics differ even where all have them
         statistics = next(unit.buffers(), None) is not None
@@ -193,10 +193,10 @@ def _named(unit: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def tensors_of(unit: nn.Module) -> list[Tensor]:
-    """Return a unit's parameters and lasting buffers, not copies of them."""
+    """Return the parameters and lasting buffers of a unit, not copies of them."""
     return [tensor for _, tensor in _named(unit)]
 
 
 def is_dropped(tensor: Tensor) -> bool:
-    """Whether a rank keeps the shape of a tensor alone."""
+    """Whether a rank keeps only the shape of a tensor."""
     return tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size()

@@ -1,7 +1,7 @@
-"""What `alkit.fit` may call after each epoch: `callback(row, model)`.
+"""Callbacks, which `alkit.fit` calls after each epoch: `callback(row, model)`.
 
-A dict that it returns becomes columns of the history, True ends the run. What it remembers goes
-into checkpoints if it has `state_dict` and `load_state_dict`.
+A dict that one returns becomes columns of the history, True ends the run. Its memory goes into
+checkpoints if it has `state_dict` and `load_state_dict`.
 """
 
 import math
@@ -28,7 +28,7 @@ class Best:
         return False
 
     def worth(self, row: Mapping[str, Any]) -> float:
-        """Return what an epoch is worth, the more the better; nan counts as the least."""
+        """Return the worth of an epoch, the more the better; nan counts as the least."""
         own = (
             (self.column, f"val_{self.column}") if self.column else ("val_acc", "val_loss", "epoch")
         )
@@ -41,7 +41,7 @@ class Best:
 
 
 class Patience(Best):
-    """End a run after so many epochs in a row without a better value, of a column as in `Best`.
+    """End a run after `epochs` in a row without a better value, of a column as in `Best`.
 
     Example:
         >>> import alkit
@@ -63,9 +63,9 @@ class Patience(Best):
         return self.waited >= self.epochs
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what it remembers."""
+        """Return its memory."""
         return {"most": self.most, "waited": self.waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Remember what another one did."""
+        """Take over the memory of another one."""
         self.most, self.waited = state["most"], state["waited"]

@@ -1,6 +1,6 @@
-"""What workers begin with: the state that torch keeps a thread, as it is where a call is made.
+"""The state that torch keeps a thread: workers begin with it as it is where a call is made.
 
-A new thread starts with torch's defaults for autocast, grad and inference mode and the default
+A new thread starts with the defaults of torch for autocast, grad and inference mode and the default
 device; a new process also for the default dtype and deterministic algorithms.
 """
 
@@ -14,7 +14,7 @@ import torch
 
 @contextmanager
 def as_ever() -> Iterator[None]:
-    """Don't follow the caller's autocast: what is made before training has its blocks' types."""
+    """Don't follow the caller's autocast: parts made before training have types of their blocks."""
     with ExitStack() as stack:
         for kind in _kinds():
             stack.enter_context(torch.autocast(kind, enabled=False))
@@ -49,7 +49,7 @@ class CallerState:
     def entered(self) -> Iterator[None]:
         """Have this state in the calling thread; autocast keeps no casts of weights.
 
-        Its cache is one for all threads, so what is found there would depend on timing.
+        Its cache is one for all threads, so its content would depend on timing.
         """
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode(self.inference))

@@ -1,8 +1,8 @@
 """Checkpoints: all that training changes, in a file that is whole at any moment.
 
 Nothing but tensors, numbers, strings, lists and dicts is stored, and nothing else is ever loaded.
-A run goes on from a file of the same run: shapes, settings, options of the optimisers and the text
-of the network are compared, and the loss of the saved weights on the training part's first rows.
+A run goes on from a file of the same run: shapes, settings, options of the optimisers, the text of
+the network, and the loss of the saved weights on the first training rows are compared.
 """
 
 import math
@@ -27,14 +27,14 @@ from alkit.engine.losses import loss_of
 VERSION = 1
 ROWS = 32
 ROUNDING = 1e-2  # of the loss on another device
-# what a scheduler changes, or keeps in a group, is no mark of another optimiser
+# a value that a scheduler changes, or keeps in a group, doesn't mark another optimiser
 MOVED = {"params", "lr", "initial_lr", "max_lr", "min_lr", "scheduler"}
 FREE = "LBFGS", "Adafactor"  # whose states have shapes of their own
 CYCLED = {"momentum", "betas", "base_momentum", "max_momentum"}
 
 
 def save(path: str | Path, state: Mapping[str, Any]) -> None:
-    """Write tensors, numbers and texts, in lists and dicts, in one step for whoever reads."""
+    """Write tensors, numbers and texts, in lists and dicts, in one step for all readers."""
     try:
         with replacing(path) as partial, partial.open("wb") as file:
             torch.save({"version": VERSION, "state": _plain(dict(state))}, file)
@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
 
 
 def load(path: str | Path) -> dict[str, Any]:
-    """Return what was saved, with all tensors on the CPU."""
+    """Return the saved state, with all tensors on the CPU."""
     try:
         if Path(path).is_fifo() or Path(path).is_char_device():
             raise ValueError("it is no file")
@@ -66,7 +66,7 @@ def load(path: str | Path) -> dict[str, Any]:
         version, state = stored["version"], stored["state"]
     except OSError:
         raise
-    except Exception as error:  # what a broken archive or pickle raises is of any type
+    except Exception as error:  # a broken archive or pickle raises errors of any type
         # torch's own words for a pickle advise to load without the check
         foreign = isinstance(error, pickle.UnpicklingError)
         why = "it holds more than tensors, numbers and texts" if foreign else str(error)[:80]
@@ -77,7 +77,7 @@ def load(path: str | Path) -> dict[str, Any]:
 
 
 def snapshot(model: Any) -> dict[str, Any]:
-    """Return weights and states of the optimisers; the tensors are the model's own."""
+    """Return weights and states of the optimisers; the tensors are those in the model."""
     named = model.named_optimizers().items()
     states = {name: each.state_dict() if each is not None else None for name, each in named}
     return {"model": dict(model.state_dict()), "optimizers": states}
@@ -100,7 +100,7 @@ def put_back(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> None
 
 
 def check_moments(optimizer: Any, pairs: Iterable[tuple[Tensor, Mapping[str, Any]]]) -> None:
-    """Refuse moments whose shape is not their weight's: torch's C++ would read beyond them."""
+    """Refuse moments with another shape than their weight: torch's C++ would read beyond them."""
     kind = type(optimizer)
     if not kind.__module__.startswith("torch.optim.") or kind.__name__ in FREE:
         return
@@ -112,7 +112,7 @@ def check_moments(optimizer: Any, pairs: Iterable[tuple[Tensor, Mapping[str, Any
 
 
 def marks(state: Mapping[str, Any], settings: Mapping[str, Any], network: str) -> dict[str, Any]:
-    """Return by name what tells a run from others; `network` is how the model prints itself."""
+    """Return by name the marks that tell a run from others; `network` is the printed model."""
     found = dict(state.get("model", {})) | dict(settings)
     for name, each in state.get("optimizers", {}).items():
         for at, group in enumerate(each["param_groups"] if each else ()):

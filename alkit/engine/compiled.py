@@ -1,4 +1,4 @@
-"""A part's forward, losses and backward as one compiled call, without the interpreter's lock.
+"""Forward, losses and backward of a part as one compiled call, without the interpreter's lock.
 
     eager      lock | f | lock | b | lock | loss | ... backward ... | lock | Adam
     compiled   lock | f, b, losses and backward, in C++                    | lock | Adam
@@ -44,7 +44,7 @@ class Step:
     """Losses and their gradients, as one compiled call; where that can't be, `why` says why.
 
     Args:
-        function: called with parts and inputs, returns (a tuple of losses, what is handed on).
+        function: called with parts and inputs, returns (a tuple of losses, the output to hand on).
         parts: modules, and others.
     """
 
@@ -62,7 +62,7 @@ class Step:
         return all(map(is_, parts, self.losses.parts)) and self.places == self._places()
 
     def __call__(self, *inputs: Any) -> tuple[Tensor, Any] | None:
-        """Leave gradients; return the losses (L,) and what is handed on, None if it can't."""
+        """Leave gradients; return the losses (L,) and the output to hand on, None if it can't."""
         from torch._dynamo.exc import TorchDynamoException
         from torch._inductor.exc import InductorError
 
@@ -76,7 +76,7 @@ class Step:
             said = "" if isinstance(error, NotCompiled) else "torch.compile can't take it: "
             self.why = said + (str(error).strip() or type(error).__name__).splitlines()[0]
             return None
-        if not self.seen:  # what was left in an epoch before, or by others, trains nothing
+        if not self.seen:  # gradients from an epoch before, or from others, train nothing
             self.losses.zero_grad(set_to_none=True)
         self.seen.add(kinds)
         for parameter, gradient in zip(self.learning, self.own[2], strict=True):
@@ -111,7 +111,7 @@ class Step:
 
 
 def _reached(losses: nn.Module, inputs: Any) -> set[str]:
-    """Run a copy of a part as it is, once; return the names of what its losses reach."""
+    """Run a copy of a part as it is, once; return the names of weights that its losses reach."""
     place = device_of(losses)
     if place is not None and place.type != "cpu":
         raise NotCompiled(f"it is on {place}, and steps are compiled on the CPU")
@@ -128,8 +128,8 @@ def _reached(losses: nn.Module, inputs: Any) -> set[str]:
 def without_lock(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function of tensors as a call that holds no interpreter's lock.
 
-    torch keeps what it compiles by a function's code object, and two threads in functions of one
-    ran each other's code, so each function gets its own.
+    torch keeps compiled code by the code object of a function. Two threads in functions of one ran
+    each other's code, so each function gets its own.
     """
     assert isinstance(function, types.FunctionType)
     code, closure = function.__code__.replace(), function.__closure__
@@ -137,7 +137,7 @@ def without_lock(function: Callable[..., Any]) -> Callable[..., Any]:
     compiled = torch.compile(own, fullgraph=True, dynamic=False, options={"cpp_wrapper": True})
 
     def call(*given: Any) -> Any:
-        # With `fullgraph` a call counts its compiled frames, in one number for the process: beside
+        # With `fullgraph` a call counts its compiled frames, in one number for the process: next to
         # others it may read 0 and raise, after its step. A count that runs already isn't checked.
         getattr(torch._C._dynamo.eval_frame, "set_fullgraph_compiled_frame_count", int)(0)
         return compiled(*given)
@@ -162,7 +162,7 @@ def _apart(own: str, others: str) -> Iterator[None]:
             _turn.notify_all()
 
 
-# `torch.compiler.is_compiling()` is the whole process's, and torch's optimisers ask it: a step
-# beside a compilation takes its powers of beta in float32, and so other bits.
+# `torch.compiler.is_compiling()` is for the whole process, and torch's optimisers ask it: a step
+# during a compilation takes its powers of beta in float32, and so other bits.
 compiling = partial(_apart, "compilations", "steps")
 no_compilation = partial(_apart, "steps", "compilations")

@@ -1,4 +1,4 @@
-"""What blocks cost, measured: seconds and bytes of each; and cuts into groups of equal cost."""
+"""Measure the cost of blocks, in seconds and bytes of each, and cut into groups of equal cost."""
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
@@ -49,7 +49,7 @@ def backprop_stages(
 def backprop_costs(
     stages: Sequence[BlockStage], batches: Iterable[Any], *, warmup: int, threads: int = 1
 ) -> list[tuple[float, ...]]:
-    """Run stages on this thread; return the median seconds of each's forward, backward, update.
+    """Run stages on this thread; return the median seconds of forward, backward, update of each.
 
     Args:
         batches: of equal shape, as the first stage takes them; the first `warmup` don't count.

@@ -1,4 +1,4 @@
-"""Which layer is on which device, and a device a rank; inputs go where their layer is.
+"""Put layers on devices, and each rank on a device; inputs go where their layer is.
 
 launch, or torchrun      rank 0    rank 1    rank 2    rank 3
 device="cuda", 2 GPUs    cuda:0    cuda:1    cuda:0    cuda:1
@@ -96,19 +96,19 @@ def device_of(module: nn.Module) -> torch.device | None:
 
 
 def place(x: Any, module: nn.Module) -> Any:
-    """Move `x` to where `module` is; what is there already is not copied."""
+    """Move `x` to where `module` is; a tensor that is there already is not copied."""
     device = device_of(module)
     return x if device is None else tree.to_device(x, device)
 
 
 def beside(loss: Any, module: nn.Module) -> None:
-    """Move a loss that is a module to where a network's last parameter is."""
+    """Move a loss that is a module to where the last parameter of a network is."""
     if isinstance(loss, nn.Module):
         loss.to([None, *(each.device for each in module.parameters())][-1])
 
 
 def tensors_at(loss: Any) -> torch.device | None:
-    """Return where the tensors of a loss are, such as classes' weights; None if it has none."""
+    """Return where the tensors of a loss are, such as weights of classes; None if it has none."""
     held = list[Any]()
     while isinstance(loss, partial):
         held, loss = [*held, *loss.keywords.values()], loss.func

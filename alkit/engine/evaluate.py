@@ -1,4 +1,4 @@
-"""What a model is worth on a part: how many samples it has right, or its loss, and own metrics."""
+"""Evaluate a model on a part: how many samples it has right, or its loss, and own metrics."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ Metrics = Mapping[str, Callable[[Any, Tensor], Any]]
 
 @dataclass(frozen=True)
 class Judged:
-    """What was measured on a part."""
+    """The measurements on a part."""
 
     correct: Tensor | None = None  # samples that are right, float (N,); of classes only
     scores: Any = None  # (N, C), where a sample has a row of them
@@ -33,7 +33,7 @@ class Judged:
 
 
 def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
-    """Return which samples are right, float (B,): 1 where the highest score is the label's.
+    """Return which samples are right, float (B,): 1 where the label has the highest score.
 
     With a class for each pixel or token, the share of them that is right; NaN where none counts.
 
@@ -47,7 +47,7 @@ def right(scores: Tensor, y: Tensor, *, ignored: int = -100) -> Tensor:
             " compare predict(x) with them, or fit one of torch's losses by its name"
         )
     classes, axis = found
-    # scores that are no numbers are wrong answers, whatever the highest of them is
+    # scores that aren't numbers are wrong answers, whatever the highest of them is
     hits = (scores.argmax(axis) == classes) & ~scores.isnan().any(axis)
     scored = (classes != ignored) & (classes >= 0) & (classes < scores.shape[axis])
     hit, counted = (each.reshape(len(y), -1) for each in (hits, scored))
@@ -96,7 +96,7 @@ def judge(
     metrics: Metrics | None = None,
     batch_size: int = 512,
 ) -> Judged:
-    """Return what a model is worth on a part: its loss, of classes its accuracy, own metrics.
+    """Return the results of a model on a part: its loss, of classes its accuracy, own metrics.
 
     Targets are classes if they are numbers of one of several scores, or rows of shares, unless the
     loss takes each column for itself. Labels that the loss ignores don't count. Metrics are of

@@ -46,7 +46,7 @@ _begun: Any = types.SimpleNamespace(value=0.0)  # of a rank: when its task began
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Let the caller end this rank, with all threads' tracebacks, if the block takes too long."""
+    """Let the caller end this rank, with tracebacks of all threads, if the block takes too long."""
     before, _begun.value = _begun.value, time.monotonic()
     try:
         yield
@@ -58,11 +58,11 @@ def patience() -> Iterator[None]:
 def torchrun_group() -> Iterator[None]:
     """Join the ranks that torchrun has started; leave them together at the end.
 
-    On one machine they talk over the loopback device; on several, over the one that the variable
-    GLOO_SOCKET_IFNAME names. A rank that says nothing for half an hour is given up.
+    On one machine they talk over the loopback device; on several, over the device in the variable
+    GLOO_SOCKET_IFNAME. A rank that says nothing for half an hour is given up.
 
     Raises:
-        RuntimeError: no network device is named for several machines.
+        RuntimeError: there are several machines, and the variable names no device.
     """
     import torch._dynamo  # noqa: F401  # before there is a group (pytorch issue 190489)
 
@@ -203,7 +203,7 @@ class _Child:
 
 
 def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection, begun: Any) -> None:
-    """Run the task in a rank, where and as its caller would, and say what became of it."""
+    """Run the task in a rank, where and as its caller would, and report the result or the fault."""
     global _begun
     os.setsid()
     _begun = begun
@@ -224,7 +224,7 @@ def _rank(rank: int, folder: str, setup: dict[str, Any], pipe: Connection, begun
         store = dist.FileStore(f"{folder}/store", setup["ranks"])  # a file, so no port is fixed
         dist.init_process_group("gloo", store=store, rank=rank, world_size=setup["ranks"])
         result = cloudpickle.dumps(cloudpickle.loads(setup["task"])())
-    except BaseException as error:  # whatever it is, the caller raises it
+    except BaseException as error:  # of any kind: the caller raises it
         reason = f"raised {type(error).__name__}: {error}"
         fault = time.monotonic(), rank, reason, traceback.format_exc()
     sys.stdout.flush()
@@ -243,7 +243,7 @@ def _end_with_caller() -> None:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Keep a rank from running the caller's script again: what it needs of it travels by value."""
+    """Keep a rank from running the caller's script again: needed parts of it travel by value."""
     with _starting:
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")

@@ -3,7 +3,7 @@
     rates of the epoch -> batches -> trainer.train -> validation -> row -> callbacks -> checkpoint
                                                           the best epoch's weights -> test, once
 
-What a method gives to it is an `alkit.engine.trainer.Trainer`.
+A method gives it an `alkit.engine.trainer.Trainer`.
 """
 
 import copy
@@ -42,7 +42,7 @@ def train_epochs(
     """Train for some epochs, choose the best one on validation, and test that one, once.
 
     Args:
-        identity: what else, beside plan, rates and data, may not differ when a run is resumed.
+        identity: what else, besides plan, rates and data, may not differ when a run is resumed.
     """
     group, path = group or Group(alone=True), plan.checkpoint
     held = files.locked(path) if group.rank == 0 and path is not None else nullcontext()
@@ -60,7 +60,7 @@ def train_epochs(
 
 
 class _Run:
-    """What a run has come to: its rows, its best epoch, and the file that keeps them."""
+    """The state of a run: its rows, its best epoch, and the file that keeps them."""
 
     def __init__(
         self, trainer: Trainer, plan: Plan, rates: Rates, identity: dict[str, Any], group: Group
@@ -89,7 +89,7 @@ class _Run:
         return self.stopped or len(self.rows) >= self.plan.epochs
 
     def epoch(self, bar: tqdm) -> None:
-        """Train once on every batch, measure, ask the callbacks, and keep what has come of it."""
+        """Train once on every batch, measure, ask the callbacks, and keep the results."""
         plan, trainer, rate = self.plan, self.trainer, self.rates.start_epoch()
         dealt = trainer.batches(plan, plan.data.train, len(self.rows))
         looked = looked_at(dealt, plan.loss, trainer.loss, plan.classes)
@@ -146,7 +146,7 @@ class _Run:
         )
 
     def _turn(self, mode: str) -> None:
-        """Tell optimisers that have modes whether their weights are trained or used."""
+        """Let optimisers that have modes know whether their weights are trained or used."""
         for each in self.trainer.named_optimizers().values():
             getattr(each, mode, bool)()
 
@@ -173,7 +173,7 @@ class _Run:
     # ---- the file
 
     def _settings(self, identity: dict[str, Any]) -> dict[str, Any]:
-        """Return what may not differ where a run goes on."""
+        """Return the settings that may not differ where a run goes on."""
         plan = self.plan
         settings: dict[str, Any] = {n: getattr(plan, n) for n in ("epochs", "batch_size", "seed")}
         settings |= {"scheduler": str(self.rates), "best": self.best_by.column or "its own"}
@@ -185,7 +185,7 @@ class _Run:
 
     def _begin(self) -> None:
         """Go on from the file, or write it: a run that its first epoch ends goes on, too."""
-        # ranks may be of machines with a disk each, and be dealt anew when a run is started again
+        # ranks may be on machines with a disk each, and be dealt anew when a run is started again
         there = self.group.gather(self.path.exists())
         if any(there):
             self._resume(there.index(True))
@@ -232,7 +232,7 @@ class _Run:
 
 
 class _Timed:
-    """Batches, the bar that tells how many there were, and the seconds they were waited for."""
+    """Batches, the bar that counts them, and the seconds that the run waited for them."""
 
     def __init__(self, batches: Iterable[Any], bar: tqdm, name: str) -> None:
         self.batches, self.bar, self.name, self.seconds = batches, bar, name, 0.0

@@ -1,7 +1,7 @@
-"""Losses: what a part of a batch weighs in the batch's loss, and the losses of an epoch noted.
+"""Losses: the weight of a part in the loss of its batch, and the losses of an epoch noted.
 
-torch's losses say what their mean is over: samples, elements, targets that are not ignored, or
-their classes' weights. All of it is known before the first forward, so micro-batches add up.
+Losses of torch take their mean over samples, elements, targets that are not ignored, or weights of
+their classes. All of these are known before the first forward, so micro-batches add up.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 def shares(loss: Loss, targets: Sequence[Any]) -> list[float]:
-    """Return by what the loss of each part is multiplied, so that their sum is the batch's loss."""
+    """Return factors for the losses of the parts, so that their sum is the loss of the batch."""
     options, kind = options_of(loss)
     if options.get("reduction", "mean") == "sum" or len(targets) == 1:
         return [1.0] * len(targets)
@@ -52,7 +52,7 @@ def loss_of(loss: Loss, scores: Any, y: Any) -> Tensor:
 
 
 def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
-    """Return a loss's own settings, and which of torch's losses it is, if it is one."""
+    """Return the settings of a loss, and which loss of torch it is, if it is one."""
     if isinstance(loss, partial):
         options, kind = options_of(loss.func)
         return {**options, **loss.keywords}, kind
@@ -62,7 +62,7 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
         names = ("reduction", "weight", "ignore_index")
         said = {name: getattr(loss, name) for name in names if hasattr(loss, name)}
         if kind and type(loss).forward not in [base.forward for base in kinds]:
-            kind = None  # a subclass: nobody says what its mean is over
+            kind = None  # a subclass: its mean may be over anything
             said |= {"reduction": None} if said["reduction"] == "mean" else {}
         return said, kind
     said = {"reduction": loss.reduction} if hasattr(loss, "reduction") else {}
@@ -70,7 +70,7 @@ def options_of(loss: Any) -> tuple[Mapping[str, Any], Any]:
 
 
 def weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
-    """Return over what the mean of a loss is, by `options_of`: samples, elements or weights."""
+    """Return the amount that a mean divides by, see `options_of`: samples, elements or weights."""
     first = next(tree.tensors(y))
     if kind is ELEMENTS:
         return float(first.numel())
@@ -82,7 +82,7 @@ def weight(y: Any, options: Mapping[str, Any], kind: Any) -> float:
 
 
 class LossLog:
-    """The losses of a stage, a row a batch, where they were made: who looks at one waits for it."""
+    """The losses of a stage, a row a batch, where they were made: looking at one waits for it."""
 
     def __init__(self) -> None:
         self.noted = list[Tensor]()
@@ -95,11 +95,11 @@ class LossLog:
         self.noted.append(row.detach())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what was noted, for other ranks."""
+        """Return the rows, which other ranks load."""
         return {"rows": self.rows()} if len(self) else {}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Have these rows in the place of all own ones."""
+        """Replace all own rows by these."""
         self.noted = [row for rows in state.values() for row in rows]
 
     def rows(self) -> Tensor:

@@ -1,4 +1,4 @@
-r"""What ranks say to each other over torch.distributed: trees of tensors, as bytes.
+r"""Messages between ranks over torch.distributed: trees of tensors, as bytes.
 
     Sender, Receiver    from one rank to another, in the order of a schedule
     Group               from one rank to all, sums over all; do all still agree?
@@ -7,11 +7,11 @@ r"""What ranks say to each other over torch.distributed: trees of tensors, as by
 
 The skeleton is the payload with tensors that have shapes and strides and no data. It travels when
 it has changed, and is read by `torch.load` with `weights_only=True`: nothing else is unpickled.
-gloo sends from the host's memory, so whoever takes a message moves it to where it is worked on.
+gloo sends from the memory of the host, so the receiver moves a message to where it works on it.
 
 gloo sends what the receiver has asked for. If a receiver asks late, its request queues up behind
 what it sends itself, and the two directions of a link take turns. So it asks ahead, by place and
-batch. What both sides know to fit is as large as the message of the same place `lag` batches
+batch. Both sides know that as many bytes fit as the message of the same place had `lag` batches
 before; the rest of a larger one follows by itself:
 
     batch t             small at first: [header]  [rest]         asked for when the header is there
@@ -32,14 +32,14 @@ from alkit.base import tree
 
 END = -1  # the mark of a message that says: this batch will not come
 ALIGNED = 64  # bytes: where torch lets tensors begin, so kernels take the same way through them
-PLACES, BATCHES = 1 << 16, 1 << 13  # what tags tell apart; so many batches are never on their way
+PLACES, BATCHES = 1 << 16, 1 << 13  # tags tell these apart; fewer batches are on their way
 FILL = torch.zeros(ALIGNED, dtype=torch.uint8)
 
 
 class Message(NamedTuple):
-    """What `Receiver.take` gives; its size is in bytes."""
+    """A message as `Receiver.take` gives it; its size is in bytes."""
 
-    place: int  # a number for what the payload is of
+    place: int  # a number for the place of the payload
     batch: int
     mark: int  # a fingerprint of the batch, or END
     payload: Any
@@ -47,7 +47,7 @@ class Message(NamedTuple):
 
 
 class Sender:
-    """Messages to another rank, of which `room` may be on their way; `lag` is the receiver's."""
+    """Messages to another rank: `room` of them may be on their way; `lag` is as in `Receiver`."""
 
     def __init__(self, peer: int, *, lag: int, room: int) -> None:
         self.peer, self.lag, self.room = peer, lag, room
@@ -69,17 +69,17 @@ class Sender:
         self.settle(2 * self.room)
 
     def settle(self, room: int = 0) -> None:
-        """Wait until at most so many parts are on their way."""
+        """Wait until at most `room` parts are on their way."""
         while len(self.under_way) > room:
             self.under_way.popleft()[0].wait()
 
 
 class Receiver:
-    """Messages from another rank, those of a place in the order of its `send`."""
+    """Messages from another rank, for each place in the order of its `send`."""
 
     def __init__(self, peer: int, *, lag: int) -> None:
         self.peer, self.lag = peer, lag
-        self.asked: dict[tuple[int, int], tuple[Any, Tensor]] = {}  # what may come, in order
+        self.asked: dict[tuple[int, int], tuple[Any, Tensor]] = {}  # that may come, in order
         self.due = set[tuple[int, int]]()  # it isn't known yet how much of them will fit
         self.sizes, self.skeletons = dict[tuple[int, int], int](), dict[int, Any]()
 
@@ -95,7 +95,7 @@ class Receiver:
         self.asked[place, batch] = work, made
 
     def take(self, place: int, batch: int) -> Message:
-        """Wait for a message that was asked for."""
+        """Wait for a message that `ask` has asked for."""
         work, whole = self.asked.pop((place, batch))
         work.wait()
         mark, described, size, fits = whole[:32].view(torch.int64).tolist()
@@ -120,7 +120,7 @@ class Group:
         self.ranks = dist.get_world_size() if joined else 1
 
     def broadcast(self, payload: Any, source: int = 0) -> Any:
-        """Return on every rank what rank `source` gives; the others' payload is not looked at."""
+        """Return the payload of rank `source` on every rank; other payloads are not looked at."""
         if self.ranks == 1:
             return payload
         mine, whole = self.rank == source, FILL
@@ -133,14 +133,14 @@ class Group:
         if mine:
             return payload
         found, _ = _unpacked(whole, int(whole[8:16].view(torch.int64)))
-        return tree.map_tensors(torch.clone, found)  # what is kept may be saved, tensor by tensor
+        return tree.map_tensors(torch.clone, found)  # kept tensors may be saved one by one
 
     def from_first(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Return on every rank what a function gives on the first one, which alone calls it."""
+        """Call a function only on the first rank, and return its result on every rank."""
         return self.broadcast(function(*arguments) if self.rank == 0 else None)
 
     def gather(self, payload: Any) -> list[Any]:
-        """Return what every rank gives, by rank."""
+        """Return the payloads of all ranks, by rank."""
         return [self.broadcast(payload, rank) for rank in range(self.ranks)]
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ def _packed(mark: int, payload: Any, *, with_skeleton: bool) -> Tensor:
 
 
 def _unpacked(whole: Tensor, described: int, skeleton: Any = None) -> tuple[Any, Any]:
-    """Return a message's payload, whose tensors share the message's memory, and its skeleton."""
+    """Return the payload of a message, whose tensors share its memory, and its skeleton."""
     end = ALIGNED + described
     if described:
         text = io.BytesIO(whole[ALIGNED:end].numpy().tobytes())

@@ -1,4 +1,4 @@
-"""The modes of a module's parts, for a while."""
+"""Set the modes of the parts of a module for a while."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,9 +30,9 @@ def trained(model: object) -> Iterator[None]:
 
 
 def training(module: nn.Module) -> None:
-    """Call `train()` of a part, which may be a user's own.
+    """Call `train()` of a part, which a user may have written.
 
-    What is in evaluation mode and has parameters, all of them frozen, stays so, with all in it.
+    A part in evaluation mode that has parameters, all of them frozen, stays so, with all in it.
     """
     still = [part for part in module.modules() if not part.training and _frozen(part)]
     module.train()
@@ -47,9 +47,9 @@ def _frozen(part: nn.Module) -> bool:
 
 @contextmanager
 def layout_kept(model: object) -> Iterator[list[nn.Parameter]]:
-    """Lay weights out again as they were: bp and AL keep pictures' channels innermost meanwhile.
+    """Lay weights out again as they were: bp and AL keep channels of pictures innermost meanwhile.
 
-    Of those that it yields, one that is taken out stays as it is.
+    Weights that are taken out of the yielded list stay as they are.
     """
     parameters = (own for block in _modules(model) for own in block.parameters())
     rows = [own for own in parameters if own.is_contiguous()]

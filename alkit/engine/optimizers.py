@@ -1,4 +1,4 @@
-"""Optimisers as factories, one way to make them for all methods; and what stands around a step."""
+"""Optimisers as factories, one way to make them for all methods; and the work around a step."""
 
 import functools
 import inspect
@@ -24,7 +24,7 @@ def adam(parameters: Iterable[nn.Parameter], lr: float = RATE) -> torch.optim.Op
 def made(
     factory: Factory, named: Iterable[tuple[str, nn.Parameter]], **options: Any
 ) -> torch.optim.Optimizer | None:
-    """Return the optimiser of what learns among these parameters; None if nothing does."""
+    """Return an optimiser of those parameters that learn; None if none does."""
     pairs = [(name, parameter) for name, parameter in named if parameter.requires_grad]
     if not pairs:
         return None
@@ -84,7 +84,7 @@ def rated(factory: Any, lr: Any) -> tuple[Factory, Any]:
 
 
 def backward(module: nn.Module, losses: Iterable[Tensor]) -> None:
-    """Leave the gradients of a batch's losses in the parameters."""
+    """Leave the gradients of the losses of a batch in the parameters."""
     module.zero_grad(set_to_none=True)
     torch.autograd.backward([loss for loss in losses if loss.requires_grad])
 

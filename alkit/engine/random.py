@@ -1,6 +1,6 @@
 """Randomness as a function of (seed, stage, batch, micro-batch), never of timing.
 
-Dropout drawn from torch's global generator depends on which thread comes first. Inside
+Dropout drawn from the global generator of torch depends on the order of threads. Inside
 `random_from(*key)` every random operator of the calling thread draws from a generator of the key: a
 dispatch mode sits below autograd and `nn.Module`, so attention's and LSTM's own dropout are caught.
 
@@ -10,10 +10,10 @@ dispatch mode sits below autograd and `nn.Module`, so attention's and LSTM's own
     others, on the CPU          refused
 
 Draws are the same on every CPU, and on every device of one kind. The mode costs microseconds per
-operator: what can't draw runs without it (`noise_of`).
+operator: a part that can't draw runs without it (`noise_of`).
 
-A block may recompute inside itself (`torch.utils.checkpoint`), when its forward is long over. What
-it ran in is entered again, for the same noise and the same weights.
+A block may recompute inside itself (`torch.utils.checkpoint`), when its forward is long over. It
+enters the same contexts again, for the same noise and the same weights.
 """
 
 import threading
@@ -65,13 +65,13 @@ class _Redirect(TorchDispatchMode):
         self.generators: dict[torch.device, Generator] = {}
 
     def again(self) -> Callable[[], AbstractContextManager[Any]]:
-        """Return what draws on from here, for a recomputation in the backward."""
+        """Return a function that draws on from here, when the backward recomputes."""
         states = [(device, own.get_state()) for device, own in self.generators.items()]
         return partial(random_from, *self.key, states=states)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let compiled blocks run compiled; what they draw still comes through here."""
+        """Let compiled blocks run compiled; their draws still come through here."""
         return True
 
     def __torch_dispatch__(
@@ -145,7 +145,7 @@ _LENDING = threading.Lock()
 
 @contextmanager
 def _lent(generator: Generator) -> Iterator[None]:
-    """Let the device's own generator be ours while one operator is launched."""
+    """Let the generator of the device be ours while one operator is launched."""
     device = generator.device
     module = torch.get_device_module(device)
     with _LENDING:
@@ -163,7 +163,7 @@ def _with_generator(func: Any) -> Any:
     if any(argument.name == "generator" for argument in func._schema.arguments):
         return func
     packet, name = func.overloadpacket, func._overloadname
-    between = name.replace("_out", "_generator_out")  # what compiled dropout asks for its seeds
+    between = name.replace("_out", "_generator_out")  # compiled dropout asks it for its seeds
     for twin in ("generator", f"generator_{name}", f"{name}_generator", between):
         if (twin == "generator") == (name == "default") and twin in packet.overloads():
             return getattr(packet, twin)
@@ -176,8 +176,8 @@ def _with_generator(func: Any) -> Any:
 def may_draw(part: Callable[..., Any]) -> bool:
     """Say whether a module, or a loss, could draw random numbers, by its parts.
 
-    False only where all of them are torch's or alkit's own, none drops anything, and they call
-    nothing of a user's.
+    False only where all of them are from torch or alkit, none drops anything, and they call no code
+    of a user.
     """
     if not isinstance(part, nn.Module):
         return _drops("loss", part)
@@ -213,9 +213,9 @@ _HERE = ContextVar[tuple[Capture, ...]]("captures of the calling thread", defaul
 
 @contextmanager
 def entered(capture: Capture) -> Iterator[None]:
-    """Have what this block runs in entered again by recomputations of what is called inside.
+    """Let recomputations of functions that are called inside enter the context of this block again.
 
-    `capture` is called where a recomputed function begins; it returns what makes the context anew.
+    `capture` is called where a recomputed function begins, and returns a maker of the context.
     """
     before = _HERE.set((*_HERE.get(), capture))
     try:
@@ -237,7 +237,7 @@ def _checkpointed(function: Callable[..., Any], *given: Any, **options: Any) -> 
             first.clear()
             return function(*args, **more)
 
-    # torch reads its own generator's state under a lock, which it may hold while it waits for the
+    # torch reads the state of its generator under a lock, which it may hold while it waits for the
     # interpreter's: two workers that do so can wait for each other for ever
     return _CHECKPOINT(run, *given, **options | {"preserve_rng_state": False})
 

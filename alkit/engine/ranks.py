@@ -1,11 +1,11 @@
-r"""Execute a schedule over processes: every rank runs one worker's lane of it.
+r"""Execute a schedule over processes: every rank runs the lane of one worker.
 
     rank 0   F0 B0 U0 F0 B0 U0 ...            every rank goes through the same batches itself;
-                 \        \                   what a stage makes for the next one travels
+                 \        \                   outputs for the next stage travel
     rank 1        F1 B1 U1  F1 B1 U1 ...
 
-A rank says that a task has ended to every rank that waits for it, with what it made if that is
-taken there. It asks for all that it will be told of a batch as it opens it.
+A rank says that a task has ended to every rank that waits for it, with its output if that rank
+takes it. It asks for all messages about a batch as it opens it.
 """
 
 import time
@@ -48,7 +48,7 @@ def run_ranks(
     All return the timeline of all. Of one pipeline, all end with the parts of all stages.
 
     Args:
-        batches: what stage 0's forward takes, a pair (x, y).
+        batches: input of the forward of stage 0, a pair (x, y).
         pipelines: equal ones side by side, of neighbouring ranks; each may have its own batches.
         spare: there may be more ranks than workers; the last ones have nothing to do.
     """
@@ -94,7 +94,7 @@ class _RankRun(Run):
         self.marks: dict[int, int] = {}  # of the labels of each batch, here or there
 
     def put(self, batch: int | None, payload: Any) -> None:
-        """Feed a batch, and ask for all that others will say of it, or that none comes any more."""
+        """Feed a batch, and ask for all messages about it, or that none comes any more."""
         if batch is not None:
             self.compare(batch, fingerprint(payload[1]))
         super().put(batch, payload)
@@ -116,13 +116,13 @@ class _RankRun(Run):
                 sender.send(self.places[task.place], task.batch, self.marks[task.batch], payload)
 
     def listen(self, task: Task) -> None:
-        """Hear of all that a task waits for."""
+        """Hear of all tasks that a task waits for."""
         while (other := self.missing(task)) is not None:
             receiver, place = self.receivers[self.owner[other.stage]], self.places[other.place]
             self.hear_from(receiver, next(key for key in receiver.asked if key[0] == place))
 
     def hear_from(self, receiver: Receiver, key: tuple[int, int]) -> None:
-        """Wait for a message; the one of a batch after the last says that there is none."""
+        """Wait for a message; after the last batch it says that there is none."""
         place, batch, *_ = message = receiver.take(*key)
         if (message.mark == END) != (batch >= self.fed):
             raise ValueError(
@@ -146,7 +146,7 @@ class _RankRun(Run):
             sender.settle()
 
     def compare(self, batch: int, mark: int) -> None:
-        """Refuse labels that differ from another rank's."""
+        """Refuse labels that differ between ranks."""
         self.marks = {b: own for b, own in self.marks.items() if b >= self.finished_below}
         if self.marks.setdefault(batch, mark) != mark:
             raise ValueError(
@@ -156,7 +156,7 @@ class _RankRun(Run):
 
 
 def _told(schedule: Schedule, owner: Sequence[int], rank: int) -> dict[int, dict[Place, bool]]:
-    """Return which places a rank is told of, by who tells, and whether it takes what they make."""
+    """Return the places that a rank hears of, by sender, and whether it takes their outputs."""
     found: dict[int, dict[Place, bool]] = defaultdict(lambda: defaultdict(bool))
     for kind, stage, micro in schedule.places:
         for edge in schedule.edges(Task(kind, stage, FAR, micro)) if owner[stage] == rank else ():

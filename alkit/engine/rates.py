@@ -1,9 +1,9 @@
-"""Learning rates over a run: one of torch's schedulers for each optimiser of a model.
+"""Learning rates over a run: a scheduler of torch for each optimiser of a model.
 
     scheduler=partial(CosineAnnealingLR, T_max=epochs)            steps after each epoch
     scheduler=alkit.each_batch(partial(LinearLR, total_iters=100))        after each update
 
-A scheduler's state lies in its optimiser's first group, so it goes where the optimiser's goes: into
+The state of a scheduler lies in the first group of its optimiser, so it goes along with it: into
 checkpoints, and to ranks that hold other parts. Where a model has no scheduler its rates stay.
 """
 
@@ -32,7 +32,7 @@ def rates(model: Any) -> dict[str, float]:
 
 
 class Rates:
-    """The rates of a run, those that the model came with at first; it has them back on `close`."""
+    """The rates of a run; on `close` the model has back the rates that it came with."""
 
     def __init__(self, model: Any, scheduler: Scheduler | None) -> None:
         self.model, self.by_batch, self.base = model, isinstance(scheduler, EachBatch), rates(model)
@@ -45,7 +45,7 @@ class Rates:
         ]
 
     def __str__(self) -> str:
-        """Say what the rates follow: runs with another word are other runs."""
+        """Describe the course of the rates: runs that differ in it are different runs."""
         if not self.made:
             return "constant"
         first, every = self.made[0], "batches" if self.by_batch else "epochs"
@@ -54,19 +54,19 @@ class Rates:
         return f"{type(first).__name__} by {every} {plain}"
 
     def start_epoch(self) -> float:
-        """Take up what optimisers brought from a file or another rank; return the first rate."""
+        """Take up states that optimisers got from a file or another rank; return the first rate."""
         for each in self.made:
             if (state := each.optimizer.param_groups[0].get(STATE)) is not None:
                 each.load_state_dict(dict(state))
         return next(iter(rates(self.model).values()), math.nan)
 
     def end_epoch(self, row: Mapping[str, Any]) -> None:
-        """Step the schedulers that go by epochs; the row is for those that look at results."""
+        """Step the schedulers that go by epochs; some of them look at results in the row."""
         for each in self.made if not self.by_batch else ():
             _step(each, row)
 
     def close(self) -> None:
-        """Give the optimisers back as they came, except for what they have learned."""
+        """Give the optimisers back as they came, except for their learned states."""
         for hook in self.hooks:
             hook.remove()
         for each in self.made:

@@ -1,16 +1,16 @@
 """Execute a schedule: on one thread (the oracle of all others), on threads, or on ranks.
 
-What a task returns, if it isn't None, goes along the schedule's data edges.
+The output of a task, if it isn't None, goes along the data edges of the schedule.
 
     lanes     F B U F B U ...     each keeps its order; its next task is ready, waits for another
               F B U F B U ...     task or for a batch, or is being run
     worker    takes a ready task of its own lane, or, where workers are free or there is one thread,
               the most urgent of all (`alkit.schedule.urgency`)
-    rank      a process with a worker's lane, which is told of the others' tasks that its own wait
-              for (`alkit.engine.ranks`)
+    rank      a process with the lane of a worker, which hears of the tasks elsewhere that its own
+              wait for (`alkit.engine.ranks`)
 
-A lane is looked at when what it waited for has ended, and not before. A worker that fails stops the
-run; the others end after the task they are in.
+A lane is looked at when the task that it waited for has ended, and not before. A worker that fails
+stops the run; the others end after the task they are in.
 """
 
 import threading
@@ -34,7 +34,7 @@ from alkit.schedule.validate import validate
 def run_single(
     schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
 ) -> Timeline:
-    """Run every lane's tasks on the calling thread; of those that could go on, the first lane's."""
+    """Run all tasks on the calling thread; of lanes that could go on, the first one does."""
     run = Run(schedule, stages)
     run.here(batches, threads, urgent=False)
     return run.timeline()
@@ -43,10 +43,10 @@ def run_single(
 def run_threads(
     schedule: Schedule, stages: Sequence[Stage], batches: Iterable[Any], *, threads: int = 1
 ) -> Timeline:
-    """Run every worker's tasks on a thread of its own; one worker's on the calling thread.
+    """Run the tasks of every worker on a thread of its own; of a single one on the calling thread.
 
     Args:
-        batches: what stage 0's forward takes; pulled by the calling thread, a little ahead.
+        batches: input of the forward of stage 0; pulled by the calling thread, a little ahead.
         threads: operator threads of each worker.
     Raises:
         Exception: the first one of any worker, with its traceback and a note that names the task.
@@ -69,22 +69,22 @@ def run_threads(
 
 
 def _work(run: "Run", worker: int, threads: int, caller: CallerState) -> None:
-    """Run this worker's tasks until they end, fail or are stopped."""
+    """Run the tasks of this worker until they end, fail or are stopped."""
     try:
         torch.set_num_threads(threads)
         with caller.training():
             while (task := run.take(worker)) is not None:
                 run.perform(task, worker)
-    except BaseException as error:  # whatever it is, the caller raises it
+    except BaseException as error:  # of any kind: the caller raises it
         run.stop(error)
 
 
 class Run:
-    """What the workers of a run share, under one lock: lanes, payloads, tasks done, the failure.
+    """State that all workers of a run share, under one lock: lanes, payloads, tasks done, failure.
 
     Args:
         own: the lanes that run here; default all.
-        heard: places of others' tasks that these lanes wait for; `hear` says when one has ended.
+        heard: places of tasks elsewhere that these lanes wait for; `hear` says when one has ended.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Run:
         self.unfed = list(self.own)  # their next task is of a batch to come
         self.lock = threading.Lock()
         self.caller = threading.Condition(self.lock)
-        one = threading.Condition(self.lock)  # who wakes for nothing takes a core
+        one = threading.Condition(self.lock)  # a worker that wakes for nothing takes a core
         self.bells = {k: one if schedule.free else threading.Condition(self.lock) for k in self.own}
 
     def here(self, batches: Iterable[Any], threads: int, *, urgent: bool = True) -> None:
@@ -154,7 +154,7 @@ class Run:
                 self._look(lane)
 
     def take(self, worker: int) -> Task | None:
-        """Wait for a worker's next task; None if none will come."""
+        """Wait for the next task of a worker; None if none will come."""
         own = range(self.schedule.lanes) if self.schedule.free else range(worker, worker + 1)
         with self.lock:
             while not self.stopped and not self.ended(own):
@@ -166,7 +166,7 @@ class Run:
             return None
 
     def pick(self, own: Collection[int], *, urgent: bool = True) -> Task | None:
-        """Take the most urgent task of these lanes that may start, or the first one's, if any."""
+        """Take the most urgent task of these lanes that may start, or of the first such lane."""
         ready = sorted(lane for lane in self.ready if lane in own)
         if not ready:
             return None
@@ -175,7 +175,7 @@ class Run:
         return self.next[lane]
 
     def perform(self, task: Task, worker: int) -> None:
-        """Run a task, and hand over what it returns."""
+        """Run a task, and hand over its output."""
         payload = self.mail.pop(task, None)
         start_s = time.perf_counter()
         output = self.work(task, payload, worker)
@@ -190,7 +190,7 @@ class Run:
             self._look(lane)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
-        """Run a task; return what it makes."""
+        """Run a task; return its output."""
         run = getattr(self.stages[task.stage], task.kind)
         try:
             return run(payload, task.batch, task.micro)
@@ -199,14 +199,14 @@ class Run:
             raise
 
     def tell(self, task: Task, output: Any) -> None:
-        """Say that a task has ended, where somebody else waits for it."""
+        """Say that a task has ended, where another rank waits for it."""
 
     def listen(self, task: Task) -> None:
-        """Wait until somebody else has run what a task waits for; here there is nobody."""
+        """Wait until other ranks have run the tasks that a task waits for; here there are none."""
         raise RuntimeError(f"{self.schedule.name} deadlocks at {task}")
 
     def hear(self, task: Task, output: Any) -> None:
-        """Take in that another rank has run a task, and what it made."""
+        """Note that another rank has run a task, with its output."""
         with self.lock:
             self._post(task, output)
 
@@ -250,7 +250,7 @@ class Run:
             self.mail[task] = payload
 
     def _look(self, lane: int) -> None:
-        """Say whether a lane's next task may start, or what it waits for."""
+        """See whether the next task of a lane may start, or which task it waits for."""
         while (task := self.next[lane]) is not None and self.never(task):
             self.next[lane] = next(self.orders[lane], None)
         if task is None:
@@ -264,7 +264,7 @@ class Run:
             self.bells[lane].notify()
 
     def _post(self, task: Task, output: Any) -> None:
-        """Note that a task is done, and see who can go on; a finished batch is forgotten."""
+        """Note that a task is done, and see which lanes go on; a finished batch is forgotten."""
         for taker in self.schedule.takers(task) if output is not None else ():
             self._mail(taker, output)
         self.done.setdefault(task.batch, set()).add(task)
@@ -278,7 +278,7 @@ class Run:
             self._look(lane)
 
     def _order(self, lane: int) -> Iterator[Task]:
-        """Return a lane's tasks; one that has none, whatever comes, is not asked for ever."""
+        """Return the tasks of a lane; if it has none, whatever comes, it is not asked for ever."""
         some = next(self.schedule.order(lane, range(self.schedule.stages + 1)), None)
         # known to come or not: a lane with a task of an earlier batch does not wait for the loader
         numbers = takewhile(lambda batch: not self.closed or batch < self.fed, count())

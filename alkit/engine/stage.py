@@ -1,4 +1,4 @@
-"""What executors run: a stage; a graph between two cuts; a block as a stage."""
+"""Stages, which executors run: their protocol, a graph between two cuts, a block as a stage."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ class Stage(Protocol):
 
     @property
     def parts(self) -> Sequence[Any]:
-        """What training changes, which ranks share after a run, by `state_dict`."""
+        """The parts that training changes; ranks share them after a run, by `state_dict`."""
 
     def forward(self, payload: Any, batch: int, micro: int) -> Any:
-        """Take the previous stage's output (stage 0: the batch); return the next one's input."""
+        """Take the output of the previous stage (stage 0: the batch); return input for the next."""
 
     def backward(self, payload: Any, batch: int, micro: int) -> Any:
-        """Take what the next stage's backward returned; return the same for the previous one."""
+        """Take the result of the next stage's backward; return the same for the previous one."""
 
     def update(self, payload: None, batch: int, micro: int) -> None:
         """Step the optimisers."""
 
 
 class Inputs:
-    """What a module runs on: its input, or a copy if it writes there (`ReLU(inplace=True)`).
+    """The inputs of a module, or copies if it writes there (`ReLU(inplace=True)`).
 
     A leaf of the graph can't be written to, and others may need it. A copy of the first input shows
     whether the module writes.
@@ -52,7 +52,7 @@ class Inputs:
 
 @dataclass
 class Graph:
-    """A block's graph between two cuts: a forward keeps it, a backward goes down it once."""
+    """The graph of a block between two cuts: a forward keeps it, a backward goes down it once."""
 
     x: Any  # its tensors are leaves if they want a gradient, see `leaf`
     output: Any  # nested or not; of a last block the loss
@@ -65,8 +65,8 @@ class Graph:
     def roots(self, above: Gradients | None) -> tuple[list[Tensor], list[Tensor]]:
         """Return where a backward begins, and the gradients there.
 
-        `above` has one for each tensor of the output that can have one, None for what the next
-        block leaves alone; it is None for a loss, and empty where nothing is handed down.
+        `above` has one for each tensor of the output that can have one, None if the next block does
+        not use it. It is None for a loss, and empty where nothing is handed down.
         """
         found = [tensor for tensor in tree.tensors(self.output) if tree.differentiable(tensor)]
         above = [torch.ones_like(root) for root in found] if above is None else above
@@ -93,7 +93,7 @@ class Graph:
 
 
 def leaf(tensor: Tensor, wants: bool = True) -> Tensor:
-    """Cut a tensor off from what made it, as a leaf if it wants and can have a gradient."""
+    """Cut a tensor off from its graph, as a leaf if it wants and can have a gradient."""
     return tensor.detach().requires_grad_(wants and tree.differentiable(tensor))
 
 
@@ -122,7 +122,7 @@ class BlockStage:
         return None if self.loss is not None else (tree.detach(output), y)
 
     def backward(self, payload: Gradients | None, batch: int, micro: int) -> Gradients:
-        """Take the gradients of the output's floating tensors, return those of the input's."""
+        """Take the gradients of floating output tensors, return those of the input tensors."""
         return self.kept.pop((batch, micro)).backward(place(payload, self.block))
 
     def update(self, payload: None, batch: int, micro: int) -> None:

@@ -1,4 +1,4 @@
-"""What one call of `alkit.fit` asks of a method, what that gives to the loop, and what is left.
+"""One call of `alkit.fit`: its plan for a method, the trainer for the loop, and the record.
 
     Plan ──► the method's fit: makes a Trainer ──► the loop over epochs ──► Record
 
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """One call of `alkit.fit`, whose docstring explains what is not said here.
+    """One call of `alkit.fit`, whose docstring explains the fields that are missing here.
 
     Attributes:
         model: blocks, or the method's own model.
@@ -80,12 +80,12 @@ class Plan:
 
     @property
     def executor(self) -> str:
-        """What runs the schedule."""
+        """The executor of the schedule."""
         return "ranks" if self.on_ranks else "threads"
 
     @property
     def own_device(self) -> Names | None:
-        """Where this process trains: a rank has one device of those that were given."""
+        """The device of this process: a rank has one of the given devices."""
         if self.device is None or not self.on_ranks:
             return self.device
         named = devices_named(self.device, every=True)  # they go round the ranks of a machine
@@ -93,13 +93,13 @@ class Plan:
 
     @property
     def one_lr(self) -> float | None:
-        """The learning rate, for methods that have one."""
+        """The learning rate of a method that has only one."""
         if isinstance(self.lr, Mapping):
             raise ValueError(f"lr is {given(self.lr)}: {self.method} takes one number")
         return self.lr
 
     def refuse(self, *names: str, why: str) -> None:
-        """Refuse what a method can't take, where it was given."""
+        """Refuse arguments that a method can't take, where they were given."""
         defaults = {each.name: each.default for each in fields(Plan)}
         for name in names:
             if (value := getattr(self, name)) is not defaults[name] and value != defaults[name]:
@@ -108,7 +108,7 @@ class Plan:
 
 @dataclass(frozen=True, repr=False)
 class Trained(Brief):
-    """What an epoch came to."""
+    """The results of an epoch."""
 
     losses: Tensor  # (batches, ...)
     timeline: Timeline  # of all workers
@@ -116,7 +116,7 @@ class Trained(Brief):
 
 
 class Trainer(Protocol):
-    """What a method gives to the loop; what it does not say is as it stands here."""
+    """The trainer that a method gives to the loop; methods that it lacks are as here."""
 
     model: Any
 
@@ -132,7 +132,7 @@ class Trainer(Protocol):
         """The loss of (scores, y) that the scores are trained by, as it was given."""
 
     def judge(self, part: Source, metrics: Metrics | None) -> Judged:
-        """Return what the model is worth on a part."""
+        """Return the results of the model on a part."""
         return judge(self.model, part, loss=self.loss, metrics=metrics)
 
     def row(self, trained: Any) -> Row:
@@ -152,13 +152,13 @@ class Trainer(Protocol):
         return checkpoints.snapshot(self.model)
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Go on from a state that `state` returned."""
         checkpoints.restore(self.model, saved)
 
 
 @dataclass(frozen=True, repr=False)
 class Record(Brief):
-    """What a run left.
+    """The results of a run.
 
     Attributes:
         model: trained; it has the weights of its best epoch.
@@ -175,7 +175,7 @@ class Record(Brief):
         stopped_early: whether a callback ended it.
         seconds: of all epochs of this call.
         settings: what the run was asked for.
-        details: the method's own record.
+        details: the record of the method.
         made: how the model was made, see `alkit.save`.
         classes: their names, where the data have some.
     """
@@ -209,7 +209,7 @@ class Record(Brief):
 
 
 def meet(plan: Plan, model: Any) -> Group:
-    """Return the ranks that run this, or a process alone, once it is sure that they begin alike."""
+    """Return the ranks that run this, or a single process, once they are known to begin alike."""
     group = Group()
     advice = "every rank makes the model itself, so begin with torch.manual_seed(0) on all"
     group.check_equal(model.state_dict(), when="before the first step ", advice=advice)
@@ -217,7 +217,7 @@ def meet(plan: Plan, model: Any) -> Group:
 
 
 def fit_on_ranks(fit: Callable[[Any, Plan], Record], model: Any, plan: Plan) -> Record:
-    """Fit in this process, or start ranks, fit on all, and bring back what they have trained."""
+    """Fit in this process, or start ranks, fit on all, and bring back the trained model."""
     joined = Group().ranks
     if joined > 1 and plan.ranks not in (1, joined):
         said = f"ranks is {plan.ranks}, and this process is one of {joined} ranks already"
@@ -244,7 +244,7 @@ def _on_rank(
 
 
 def _hooks(model: Any) -> list[dict[int, Any]]:
-    """Return the hooks of a model's optimisers, which pickling loses."""
+    """Return the hooks of the optimisers of a model, which pickling loses."""
     named = model.named_optimizers() if hasattr(model, "named_optimizers") else {}
     kinds = "_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"
     return [getattr(each, kind) for each in named.values() if each is not None for kind in kinds]

@@ -1,4 +1,4 @@
-"""What notebooks need around the methods: runs, results, comparisons and figures."""
+"""Tools for notebooks around the methods: runs, results, comparisons and figures."""
 
 from typing import Any
 

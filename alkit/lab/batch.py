@@ -1,6 +1,6 @@
 """Notebooks in batch by papermill, each in a process of its own, which leaves nothing running.
 
-`docs/runs.md` says what lies in the folder of a run.
+`docs/runs.md` lists the files in the folder of a run.
 """
 
 import ctypes
@@ -91,7 +91,7 @@ def sweep(
             in the tables has finished before.
         force: also execute jobs that have finished before.
     Returns:
-        Each job with "done", "before", or what went wrong.
+        Each job with "done", "before", or the error.
     """
     recorded = {results.folder_of(run) for run in results.rows_of() if record}
     before = [] if force else [j for j in jobs if j.folder in recorded or j.target.exists()]
@@ -107,7 +107,7 @@ def sweep(
 
 
 def _executed(jobs: Sequence[Job], workers: int, bar: tqdm) -> Iterator[tuple[Job, str]]:
-    """Yield jobs as they end, and what became of them; the bar shows its seconds meanwhile."""
+    """Yield jobs as they end, with their outcomes; the bar shows its seconds meanwhile."""
     fresh: dict[str, Any] = {"mp_context": multiprocessing.get_context("spawn")}
     fresh |= {"max_tasks_per_child": 1, "initializer": _end_with_the_command}
     pool = ProcessPoolExecutor(workers, **fresh)
@@ -128,7 +128,7 @@ def _executed(jobs: Sequence[Job], workers: int, bar: tqdm) -> Iterator[tuple[Jo
 
 
 def execute(job: Job) -> str:
-    """Execute a job's notebook in a kernel of its own; return "done", or what went wrong."""
+    """Execute the notebook of a job in a kernel of its own; return "done", or the error."""
     shutil.rmtree(job.folder, ignore_errors=True)
     job.folder.mkdir(parents=True)
     os.environ |= environment(job)
@@ -150,8 +150,8 @@ def execute(job: Job) -> str:
 
 
 def environment(job: Job) -> dict[str, str]:
-    """Return what the kernel's environment has beyond this process's."""
-    found = [str(paths.root()), os.environ.get("PYTHONPATH", "")]  # this checkout's alkit
+    """Return the environment variables that the kernel has beyond those of this process."""
+    found = [str(paths.root()), os.environ.get("PYTHONPATH", "")]  # alkit of this checkout
     added = {results.FOLDER: str(job.folder), "PYTHONPATH": os.pathsep.join(filter(None, found))}
     added |= {"OMP_NUM_THREADS": str(job.threads)} if job.threads else {}
     added["ALKIT_DATA"] = str(paths.shared_data_dir().absolute())  # it works in another folder

@@ -1,4 +1,4 @@
-"""Differences between methods, with the seed as the unit, and what may be concluded from them.
+"""Differences between methods, with the seed as the unit, and verdicts on them.
 
 Intervals are of a paired t over the seeds, at 95 %. That two methods are equal is shown by two
 one-sided t tests against a margin, never by a large p.
@@ -30,7 +30,7 @@ class Gap(NamedTuple):
 
     @property
     def p(self) -> float:
-        """Two-sided p of the paired t over seeds, that there is no difference; or NaN."""
+        """Two-sided p of the paired t over seeds, for the hypothesis of equality; or NaN."""
         above = self._p_above(0)
         return 2 * min(above, 1 - above)
 
@@ -39,7 +39,7 @@ class Gap(NamedTuple):
         return max(self._p_above(-margin), 1 - self._p_above(margin))
 
     def _p_above(self, points: float) -> float:
-        """One-sided p of the paired t, that the difference is not above so many points."""
+        """One-sided p of the paired t, that the difference is not above `points`."""
         ahead, half = self.points - points, (self.high - self.low) / 2
         if half == 0:  # all seeds say the same
             return 0.5 if ahead == 0 else float(ahead < 0)
@@ -65,7 +65,7 @@ def label(row: Any) -> str:
 
 
 def gap(frame: pd.DataFrame, better: str, worse: str, metric: str = "accuracy") -> Gap:
-    """Return the metric of `better` minus that of `worse` over the seeds that both have.
+    """Return the difference of a metric, `better` minus `worse`, over the seeds that both have.
 
     Args:
         frame: loaded records of one family and data set.

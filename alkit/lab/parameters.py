@@ -1,4 +1,4 @@
-"""What a notebook takes: names and defaults in its parameters cell, and its presets."""
+"""Read the parameters of a notebook, names and defaults in a tagged cell, and its presets."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ def find_notebook(name: str | Path, *folders: Path) -> Path:
 def parameters(notebook: str | Path) -> dict[str, Any]:
     """Return the defaults in cells tagged `parameters`, lines of `name = literal`, or with a type.
 
-    papermill's own reader passes over types such as `int | None`.
+    The reader of papermill passes over types such as `int | None`.
     """
     path, found = find_notebook(notebook), dict[str, Any]()
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -66,7 +66,7 @@ def check(known: Mapping[str, Any], values: Mapping[str, Any], source: str) -> d
 
 
 def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
-    """Return what `params/NOTEBOOK.PRESET.yaml` sets; "smoke" has no file and sets nothing."""
+    """Return the values in `params/NOTEBOOK.PRESET.yaml`; "smoke" has no file and sets nothing."""
     path = find_notebook(notebook)
     if preset not in (there := presets(path)):
         near = f"{meant(preset, there)}: there is {', '.join(there)}"
@@ -76,7 +76,7 @@ def preset_values(notebook: str | Path, preset: str) -> dict[str, Any]:
 
 
 def presets(path: Path) -> list[str]:
-    """Name a notebook's presets; sweeps are none."""
+    """Name the presets of a notebook; sweeps don't count as such."""
     names = (f.name.split(".")[1] for f in (path.parent / "params").glob(f"{path.stem}.*.yaml"))
     return ["smoke", *sorted(name for name in names if name != "sweep")]
 

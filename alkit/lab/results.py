@@ -1,4 +1,4 @@
-"""What notebooks record: a file a run, and committed tables of runs and values, as plain CSV.
+"""Records of notebooks: a file a run, and committed tables of runs and values, as plain CSV.
 
     Run ──► runs/<name>/record.json ──► notebooks/results/*.csv ──► load
             of each run, ignored        `merge`, one at a time      one frame, a row a value
@@ -39,7 +39,7 @@ class Run:
     """Collect the named values of one run of one notebook and write them as one record.
 
     Attributes:
-        parameters: all of the notebook's, as its names hold them now; none of a script.
+        parameters: all of the notebook, as its names hold them now; none of a script.
         busy: share of the cores that others used when it began, 0 to 1; a notebook that trains for
             long before it takes times sets it anew.
 
@@ -60,7 +60,7 @@ class Run:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows recorded so far, in the order in which they were first recorded."""
+        """The rows recorded so far, in the order of their first recording."""
         named = {"notebook": self.notebook, "preset": self.preset}
         return [named | row for row in self._rows.values()]
 
@@ -109,13 +109,13 @@ class Run:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON makes of a value; numbers of numpy and torch are numbers."""
+    """Return a value as JSON has it; numbers of numpy and torch are numbers."""
     return json.loads(json.dumps(value, allow_nan=False, default=lambda each: each.item()))
 
 
 def busy() -> float:
     """Return the share of the cores that others use now, 0 to 1: this process sleeps meanwhile."""
-    import psutil  # of the notebooks' packages
+    import psutil  # among the packages of notebooks
 
     return psutil.cpu_percent(0.1) / 100
 
@@ -150,7 +150,7 @@ def _commit() -> str:
 
 
 def identity(run: Mapping[str, Any]) -> str:
-    """Return what a run is known by: a digest of its notebook, preset and parameters."""
+    """Return the identity of a run: a digest of its notebook, preset and parameters."""
     text = json.dumps([run[name] for name in RUN[1:4]], sort_keys=True)
     return f"r{sha256(text.encode()).hexdigest()[:9]}"  # no table takes it for a number
 
@@ -161,13 +161,13 @@ def folder_of(run: Mapping[str, Any]) -> Path:
 
 
 def merge(files: Iterable[str | Path]) -> None:
-    """Put records into the tables, each in the place of the same run's earlier one.
+    """Put records into the tables, each in the place of an earlier one of the same run.
 
     One process at a time; a table is written whole or not at all.
     """
     for record in [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]:
         notebook, rows = record["notebook"], record.pop("rows")
-        if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes a file's name
+        if not re.fullmatch(r"\w[\w.=+,-]*", notebook):  # it becomes the name of a file
             raise ValueError(f"notebook {notebook!r}: use letters, digits and - _ . = + , only")
         head = {"run": identity(record)}
         new = {notebook: (VALUE, [head | row for row in rows]), "runs": (RUN, [head | record])}
@@ -177,7 +177,7 @@ def merge(files: Iterable[str | Path]) -> None:
 
 
 def rows_of(table: str = "runs") -> list[Row]:
-    """Return a committed table's rows, such as all runs; a row has what its run gave it."""
+    """Return the rows of a committed table, such as all runs; a row has the fields of its run."""
     file = paths.root() / TABLES / f"{table}.csv"
     if not file.exists():
         return []
@@ -215,8 +215,8 @@ def _text(name: str, value: Any) -> str:
 def load(notebook: str | None = None, preset: str | None = None) -> pd.DataFrame:
     """Return the committed values of all matching runs, one row a value.
 
-    Columns: what tells values apart, the values, what their runs were made with, then those of some
-    notebooks alone. `parameters` holds JSON as text, `value` numbers, texts or lists.
+    Columns: keys of the values, the values, data on their runs, then columns of only some
+    notebooks. `parameters` holds JSON as text, `value` numbers, texts or lists.
     """
     heads = {}
     for run in rows_of():

@@ -15,7 +15,7 @@ from alkit.lab.results import busy
 
 
 def take_preset(names: dict[str, Any], notebook: str) -> None:
-    """Replace a notebook's parameters by those of the preset that its first cell names.
+    """Replace the parameters of a notebook by the preset that its first cell names.
 
     In JupyterLab write `preset = "teach"` there, and run all cells. A run in batch has its values
     already, and keeps them.
@@ -40,7 +40,7 @@ def setup(seed: int, threads: int = 1) -> None:
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
     viz.set_theme()
-    # on a machine without a GPU torch's compiler warns that there is none
+    # on a machine without a GPU the compiler of torch warns that there is none
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     print(
         f"alkit {__version__} · Python {platform.python_version()} · torch {torch.__version__}"

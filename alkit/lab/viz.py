@@ -76,7 +76,7 @@ KINDS = dict(zip(TASKS, sns.color_palette("pastel").as_hex(), strict=False))
 
 
 def set_theme() -> None:
-    """Set the house's theme: white grid, colour-blind palette, opaque background.
+    """Set the theme of the house: white grid, colour-blind palette, opaque background.
 
     A notebook shows its figures also where `MPLBACKEND` names Agg, as machines without a screen do.
     """
@@ -92,7 +92,7 @@ def set_theme() -> None:
 
 
 def colour(name: str) -> str:
-    """Return the colour of a method, however it was run ("al dgl" has DGL's); of others, grey."""
+    """Return the colour of a method, however it was run ("al dgl" as DGL); of others, grey."""
     own = _method(name)
     if own not in METHODS or own in BASELINES:
         return "0.35" if own in BASELINES else "0.6"
@@ -120,13 +120,13 @@ def _method(name: str) -> str:
 
 
 def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "stage") -> Figure:
-    """Draw who was busy when, a chart a timeline, on one scale of time; keys are their titles.
+    """Draw when resources were busy, a chart a timeline, on one scale of time; keys are titles.
 
     A row a resource, a box a task: its colour is the kind, light and dark alternate with the batch.
     Measured and simulated timelines look the same.
 
     Args:
-        number: what the number in a box is; where a resource has one layer, batches or
+        number: the meaning of the number in a box; where a resource has one layer, batches or
             micro-batches say more.
     """
     heights = [0.625 + 0.25 * len(timeline.resources) for timeline in timelines.values()]
@@ -183,9 +183,9 @@ def png(fig: Figure) -> bytes:
 
 
 def save(fig: Figure, name: str) -> None:
-    """Write `name`.png and `name`.svg into the run's folder; equal figures, equal bytes."""
+    """Write `name`.png and `name`.svg into the folder of the run; equal figures, equal bytes."""
     folder = Path(os.environ.get(FOLDER) or paths.root() / "runs" / name)
     folder.mkdir(parents=True, exist_ok=True)
-    # neither a date nor matplotlib's version: they would change every file without need
+    # neither a date nor the version of matplotlib: they would change every file without need
     fig.savefig(folder / f"{name}.png", dpi=SAVED_DPI, metadata={"Software": None})
     fig.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})

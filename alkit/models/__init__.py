@@ -1,1 +1,1 @@
-"""Networks as lists of blocks: what every method trains and every schedule cuts."""
+"""Networks as lists of blocks, which every method trains and every schedule cuts."""

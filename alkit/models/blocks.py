@@ -1,4 +1,4 @@
-"""A network as a list of blocks: what every method takes."""
+"""Make a network a list of blocks, which every method takes."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +29,7 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
         blocks: a list of them, an `nn.Sequential`, or a network, which is cut at its own blocks
             (Hugging Face's, `foreign.py`) or by its graph (`traced.py`). Modules are not copied.
     Raises:
-        TypeError: a network that can't be followed, or something that is no module.
+        TypeError: a network that can't be followed, or something that isn't a module.
         ValueError: there are no blocks.
 
     Example:
@@ -51,7 +51,7 @@ def as_blocks(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
 def grouped(
     blocks: nn.Module | Iterable[nn.Module], begins: Callable[[list[nn.Module], nn.Module], bool]
 ) -> list[nn.Module]:
-    """Return a network's blocks, each joined to the group before it unless it `begins` one."""
+    """Return the blocks of a network, each joined to the group before it unless it `begins` one."""
     groups: list[list[nn.Module]] = []
     for block in as_blocks(blocks):
         if groups and not begins(groups[-1], block):
@@ -62,12 +62,12 @@ def grouped(
 
 
 def sending_one(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
-    """Return a network's blocks, joined where one hands on several values: a link sends one."""
+    """Return the blocks of a network, joined where one hands on several: a link sends one value."""
     return grouped(blocks, lambda group, _: not getattr(group[-1], "several", False))
 
 
 def learning(blocks: nn.Module | Iterable[nn.Module]) -> list[nn.Module]:
-    """Return a network's blocks; one without parameters joins the block before it.
+    """Return the blocks of a network; one without parameters joins the block before it.
 
     Those at the beginning join the first that has some.
     """
@@ -118,7 +118,7 @@ class Whole(nn.Module):
         self.only = takes[0].name if len(takes) == 1 and takes[0].kind < 2 else ""  # 2: *several
 
     def forward(self, x: Any, **labels: Any) -> Any:
-        """Return what the network makes of a batch: with labels its loss, its logits if wanted."""
+        """Return the output for a batch: with labels its loss, its logits if wanted."""
         if isinstance(x, Mapping) and (not self.only or self.only in x):
             output = self.module(**x, **labels)
         elif isinstance(x, list | tuple) and not self.only:
@@ -140,7 +140,7 @@ def cut_once(model: Any, *, uncut: bool, logits: bool = True) -> Any:
 def dry_run(
     blocks: Iterable[nn.Module], sample: Any, *, graph: bool = False
 ) -> list[tuple[nn.Module, Any]]:
-    """Return every block with what it makes of the sample, in evaluation mode: buffers stay.
+    """Return every block with its output for the sample, in evaluation mode: buffers stay.
 
     Raises:
         NotTraced: the blocks of a network that was cut make something else than it does.
@@ -193,7 +193,7 @@ PASSING = (nn.Identity, nn.Dropout, nn.Softmax, nn.LogSoftmax, nn.Flatten, nn.Un
 
 
 def ends_in_scores(blocks: Iterable[nn.Module]) -> bool:
-    """Say whether the last output is scores: what computes last is a linear layer."""
+    """Say whether the last output is scores: the last layer that computes is linear."""
     leaves = [leaf for block in blocks for leaf in block.modules() if not [*leaf.children()]]
     computing = [leaf for leaf in leaves if not isinstance(leaf, PASSING)]
     return bool(computing) and isinstance(computing[-1], nn.Linear)

@@ -6,9 +6,9 @@
     block 2    -             -          layer 1 |
     block 3    -             -          -          norm    head
 
-A part that is left out gives what the block before has made; a block ends behind its layer. What
-forward does between its parts (masks, positions) every block does for itself, so a batch's whole
-numbers travel along. Hugging Face's networks are cut so: they branch, and no graph shows them.
+A part that is left out gives the output of the block before; a block ends behind its layer. Every
+block does the work of forward between parts (masks, positions) for itself, so whole numbers of the
+batch travel along. Networks of Hugging Face are cut so: they branch, and no graph shows them.
 """
 
 import copy
@@ -36,7 +36,7 @@ class Own(nn.Module):
         return layer if name == "layer" else getattr(layer, name)
 
     def forward(self, hidden: Any, *inputs: Any, **options: Any) -> Any:
-        """End the block's forward with what the layer makes."""
+        """End the forward of the block with the output of the layer."""
         raise Reached(self.layer(self.came[0] if self.reads else hidden, *inputs, **options))
 
 
@@ -53,7 +53,7 @@ class Left(nn.Module):
         return getattr(vars(self)["like"], name)
 
     def forward(self, *inputs: Any, **_: Any) -> Any:
-        """Give what came into the block, or end it with what it has made."""
+        """Give the output of the block before, or end the block with its own."""
         if self.ends:
             raise Reached(inputs[0])
         if self.came[0] is None:
@@ -62,7 +62,7 @@ class Left(nn.Module):
 
 
 class Part(nn.Module):
-    """A block: takes what the network takes, or (what the block before made, whole numbers)."""
+    """A block: takes the input of the network, or (output of the block before, whole numbers)."""
 
     def __init__(self, net: nn.Module, came: list[Any], *, first: bool, last: bool) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Part(nn.Module):
 
 
 def layered(net: nn.Module) -> list[nn.Module]:
-    """Return a network as blocks; none without a list of layers, or if weights are beside parts."""
+    """Return a network as blocks; none without a list of layers, or if a weight is in no part."""
     lists = [(name, own) for name, own in net.named_modules() if isinstance(own, nn.ModuleList)]
     name, layers = max(lists, key=lambda pair: len(pair[1]), default=("", nn.ModuleList()))
     path = name.split(".")
@@ -107,7 +107,7 @@ def layered(net: nn.Module) -> list[nn.Module]:
 
 
 def _part(net: nn.Module, layers: list[nn.Module], at: int, sides: list[list[nn.Module]]) -> Part:
-    """Return the block of a layer, of what is before them (-1) or behind, of the user's parts."""
+    """Return the block of a layer, or of the parts before the layers (-1) or behind them."""
     came, first, last = list[Any](), at < 0, at == len(layers)
     own = [*sides[0]] * first + [*sides[1]] * last
     parts: dict[int, nn.Module] = {id(part): part for part in own}

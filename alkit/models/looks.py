@@ -15,7 +15,7 @@ OWN = {*vars(nn.Module()), "cut"} - {"_buffers"}  # weights, parts, hooks, modes
 
 @contextmanager
 def untouched(*looked_at: Any) -> Iterator[None]:
-    """Put back all that modules or a loss hold beside weights, and Python's and numpy's chance."""
+    """Put back all that modules or a loss hold except weights, and states of random numbers."""
     parts = {id(part): part for each in looked_at for part in _parts(each)}.values()
     before = [(part, _held(part)) for part in parts]
     modules = [part for part in parts if isinstance(part, nn.Module)]
@@ -49,7 +49,7 @@ def _held(part: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def _put_back(own: Any, was: Any) -> Any:
-    """Return an attribute with what it held."""
+    """Return an attribute with its former content."""
     if was is not None:
         own.clear()
         own.extend(was) if isinstance(own, list) else own.update(was)

@@ -62,10 +62,10 @@ def vgg_split(
 
 
 def torchvisions(name: str, classes: int = 10, *, norm: str = "batch") -> list[nn.Module]:
-    """Return the units of torchvision's ResNet or MobileNetV3 of a name, for images of colours."""
+    """Return the units of torchvision's ResNet or MobileNetV3 of a name for colour images."""
     from torchvision import models  # takes two seconds, and VGG needs none of it
 
-    # None: what torchvision chooses, which for MobileNet is no BatchNorm with plain defaults
+    # None: torchvision chooses; for MobileNet it isn't a BatchNorm with plain defaults
     own = None if norm == "batch" else NORMS[norm]
     net = getattr(models, name)(num_classes=classes, norm_layer=own)
     to_rows = [net.avgpool, nn.Flatten()]

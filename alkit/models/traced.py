@@ -117,12 +117,12 @@ def _chance() -> tuple[Any, ...]:
 
 
 class _Flow:
-    """A graph's steps, the weights that each one uses, and what is live between them."""
+    """The steps of a graph, the weights that each one uses, and the values live between them."""
 
     def __init__(self, module: nn.Module, graph: fx.Graph) -> None:
         self.module, self.graph = module, graph
         self.inputs = graph.find_nodes(op="placeholder")
-        # what the module holds is fetched where it is used
+        # attributes of the module are fetched where they are used
         self.steps = [each for each in graph.nodes if each.op.startswith("call")]
         self.weights = [self._weights(each) for each in self.steps]
         self.sizes = [sum(p.numel() for p in own) for own in self.weights]

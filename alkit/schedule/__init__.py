@@ -6,7 +6,7 @@ torch_orders  the same with several stages a worker, and files, as torch has the
 targets     the schedule of target propagation
 validate    what holds for every interleaving: no deadlock, no race, staleness, queue lengths
 urgency     which task free workers take first
-locks       which of backprop's waits a schedule removes
+locks       which waits of backprop a schedule removes
 clock       the same schedules in virtual time
 timeline    intervals, measured or simulated: idle time, throughput, bytes
 """

@@ -1,7 +1,7 @@
 """Run a schedule in virtual time: only durations are needed, no tensors and no hardware.
 
-A task may start when its worker is free and all that it waits for has ended; then it waits for one
-of so many cores. Free workers take the most urgent task of all lanes.
+A task may start when its worker is free and all that it waits for has ended; then it waits for a
+free core. Free workers take the most urgent task of all lanes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ def simulate(
 
 
 class _Clock:
-    """One simulation: time goes on from the end of a task to the next one's."""
+    """One simulation: time goes on from the end of one task to the end of the next."""
 
     def __init__(
         self, schedule: Schedule, seconds: Callable[[Task], float], batches: int, cores: int
@@ -43,7 +43,7 @@ class _Clock:
         self.running: list[tuple[float, int, int, Task]] = []  # end, number, worker
         self.ended: set[Task] = set()
         self.waiting: dict[Task, list[tuple[int, Task]]] = {}  # with their lanes
-        self.ready: list[tuple[int, Task]] = []  # what waits for its turn only
+        self.ready: list[tuple[int, Task]] = []  # tasks that only wait for their turn
         self.intervals: list[Interval] = []
 
     def run(self) -> Timeline:
@@ -71,7 +71,7 @@ class _Clock:
                 self.waiting.setdefault(hindrance, []).append((lane, task))
 
     def _start(self, now: float) -> None:
-        """Let what is ready run while there are cores; free workers take the most urgent first."""
+        """Let ready tasks run while there are cores; free workers take the most urgent first."""
         if self.schedule.free:
             urgency = self.work_left.urgency
             self.ready.sort(key=lambda one: urgency(one[0], one[1], self.known), reverse=True)

@@ -1,7 +1,7 @@
 """Pipelines of backprop as schedules: micro-batches flow up and their gradients down, then a flush.
 
-Three stages, four micro-batches (F, B = forward, backward; i, w = backward for the input and for
-the weights; digits are micro-batches; U = update, after which the next batch may start):
+Three stages, four micro-batches, as digits (F, B, U = forward, backward, update; i, w = backward
+for the input and for the weights). After U the next batch may start:
 
     gpipe        F0F1F2F3............B0B0B1B1B2B2B3B3U
                  ..F0F1F2F3......B0B0B1B1B2B2B3B3U
@@ -29,7 +29,7 @@ KINDS = ("forward", "backward", *HALVES)
 def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
     """Return the schedule that runs these orders batch after batch, and an update a stage.
 
-    A worker's order has (kind, stage, micro-batch): "forward", "backward", or its halves
+    The order of a worker has (kind, stage, micro-batch): "forward", "backward", or its halves
     "backward_input" and "backward_weight".
     """
     there = {place for order in orders for place in order}
@@ -64,7 +64,7 @@ def of_orders(name: str, orders: Sequence[Sequence[Place]]) -> Schedule:
 
 
 def gpipe(stages: int, micro: int) -> Schedule:
-    """All forwards of a batch's micro-batches, then all backwards (Huang et al. 2019)."""
+    """All forwards of the micro-batches of a batch, then all backwards (Huang et al. 2019)."""
     check_positive(stages=stages, micro=micro)
     kinds = ("forward", "backward")
     return of_orders("gpipe", [[*product(kinds, (k,), range(micro))] for k in range(stages)])
@@ -79,7 +79,7 @@ def one_f_one_b(stages: int, micro: int) -> Schedule:
 def zero_bubble(stages: int, micro: int) -> Schedule:
     """1F1B with the backward in two: stage k lets k backwards for the weights wait.
 
-    No stage holds more than 1F1B's first (ZB-H1, Qi et al. 2023).
+    No stage holds more than the first one of 1F1B (ZB-H1, Qi et al. 2023).
     """
     check_positive(stages=stages, micro=micro)
     return of_orders("zero_bubble", [[*_in_halves(stages, micro, k)] for k in range(stages)])
@@ -103,7 +103,7 @@ def _in_halves(stages: int, micro: int, stage: int) -> Iterator[Place]:
 
 
 def with_norm(schedule: Schedule) -> Schedule:
-    """Let a flush wait for the norm of all gradients: N takes N of the stage above, U that of all.
+    """Let a flush wait for the norm of all gradients: N takes N of the stage above, U the N of all.
 
     stage 0   B3   N U
     stage 1   B3 N   U

@@ -1,8 +1,8 @@
-"""What backprop waits for, and which of it a schedule removes, read off its edges.
+"""Find which waits of backprop a schedule removes, from its edges.
 
-forward     the highest stage's forward waits for the lowest stage's of the same batch
-backward    the lowest stage's backward waits for the highest stage's forward of the same batch
-update      the lowest stage's forward waits for the highest stage's of the batch before
+forward     the forward of the highest stage waits for the lowest, in the same batch
+backward    the backward of the lowest stage waits for the forward of the highest, in the same batch
+update      the forward of the lowest stage waits for the forward of the highest, a batch before
 weights     a gradient comes down through the forward weights of the stage above (weight transport)
 """
 
@@ -36,7 +36,7 @@ def removed_locks(schedule: Schedule) -> tuple[str, ...]:
 
 
 def _gradients_descend(schedule: Schedule, task: Task) -> bool:
-    """Say whether the payload of a backward is another backward's, over a link or not."""
+    """Say whether the payload of a backward is from another backward, over a link or not."""
     return any(
         other.kind.startswith("backward")
         or (other.kind == "send" and _gradients_descend(schedule, other))

@@ -1,6 +1,6 @@
 """Target propagation as a schedule: every block learns its own feedback, then targets descend.
 
-Three blocks, one batch (F forward, L learning of the block's feedback, T target, B backward inside
+Three blocks, one batch (F forward, L learning of the feedback, T target, B backward inside
 the block, U update):
 
     block 0    F        T B U          the costly loops L wait only for the block's own features,

@@ -1,7 +1,7 @@
-"""Schedules as data: tasks, what each waits for and why, and every worker's order.
+"""Schedules as data: tasks, their waits with the reason for each, and the order of every worker.
 
 Executors run a schedule, `clock.py` simulates it, `validate.py` proves things of it. Orders are
-generators over batch numbers: a loader's length need not be known. An edge says why a task waits:
+generators over batch numbers: a loader need not know its length. An edge says why a task waits:
 
     data       its payload comes along it                  F(k, t) <- F(k - 1, t)
     order      one after the other on the same state       B(k, t) <- F(k, t),  U(k, t) <- B(k, t)
@@ -9,8 +9,8 @@ generators over batch numbers: a loader's length need not be known. An edge says
     room       a queue has place again                     F(k, t) <- F(k + 1, t - capacity)
     barrier    the method wants it so
 
-The four schedules of associated learning (three layers; F, B, U = forward, backward, update; digits
-are layers):
+The four schedules of associated learning with three layers, as digits (F, B, U = forward, backward,
+update):
 
     al            one worker        F0B0U0 F1B1U1 F2B2U2 | F0B0U0 F1B1U1 F2B2U2 | ...
 
@@ -53,7 +53,7 @@ class Task(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """Where in a batch this task stands."""
+        """The place of this task in a batch."""
         return self.kind, self.stage, self.micro
 
 
@@ -66,18 +66,18 @@ class Edge(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """Who does what, in which order, after what.
+    """The order and the waits of all tasks.
 
     Attributes:
         stages: in AL a stage is a layer.
         workers: each runs one task at a time.
-        order: `order(lane, batches)` yields the tasks of a lane for the given batch numbers. A lane
-            is a worker's, or with free workers a stage's.
-        edges: `edges(task)` gives what must have ended before `task` starts, besides what stands
-            before it in its lane. Tasks of batches below 0 count as ended. A task has one data
-            edge at most, from a task of its own batch.
+        order: `order(lane, batches)` yields the tasks of a lane for the given batch numbers. Each
+            worker has a lane, or with free workers each stage.
+        edges: `edges(task)` gives the tasks that must have ended before `task` starts, besides
+            those before it in its lane. Tasks of batches below 0 count as ended. A task has one
+            data edge at most, from a task of its own batch.
         staleness: the promise: the most updates that the weights of a forward miss.
-        free: any free worker takes the most urgent of the lanes' next tasks (`urgency.py`).
+        free: any free worker takes the most urgent of the next tasks of all lanes (`urgency.py`).
     """
 
     name: str
@@ -99,20 +99,20 @@ class Schedule:
         return [task for task in self.order(lane, run) if task.batch == 0]
 
     def waits(self, task: Task) -> tuple[Task, ...]:
-        """Return what `task` waits for, without the tasks of batches below 0."""
+        """Return the tasks that `task` waits for, without those of batches below 0."""
         return tuple(edge.task for edge in self.edges(task) if edge.task.batch >= 0)
 
     def takers(self, task: Task) -> tuple[Task, ...]:
-        """Return the tasks that take what `task` makes: those with a data edge from it."""
+        """Return the tasks that take the output of `task`: they have a data edge from it."""
         return tuple(Task(k, s, task.batch, m) for k, s, m in self._takers.get(task.place, ()))
 
     def lane(self, task: Task) -> int:
-        """Return the lane that `task` stands in."""
+        """Return the lane of `task`."""
         return self._lanes[task.place]
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """Where the tasks of a batch stand, lane by lane."""
+        """The places of the tasks of a batch, lane by lane."""
         return tuple(self._lanes)
 
     @cached_property
@@ -156,7 +156,7 @@ def al_m(layers: int, workers: int | None = None) -> Schedule:
 
 
 def al_fm(layers: int, workers: int | None = None) -> Schedule:
-    """AL-FM: as AL-M, but a layer's backward runs beside the forwards of the layers above it."""
+    """AL-FM: as AL-M, but the backward of a layer runs while the layers above it run forward."""
     return _joined("al_fm", layers, workers, forwards_first=False)
 
 
@@ -195,7 +195,7 @@ def free_workers(schedule: Schedule, workers: int) -> Schedule:
 
 
 def own_layer(task: Task) -> tuple[Edge, ...]:
-    """What AL's mathematics asks for: the input from below, and the weights of the last update."""
+    """Return the edges that AL needs: the input from below, and the weights of the last update."""
     kind, stage, batch, _ = task
     if kind == "forward":
         weights = Edge("weights", Task("update", stage, batch - 1))

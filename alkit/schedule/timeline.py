@@ -1,4 +1,4 @@
-"""Who was busy when, measured or simulated: intervals, and the figures that come from them."""
+"""Intervals of tasks, measured or simulated, and the figures that come from them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Timeline(Brief):
-    """The intervals of a run, by the host's clock: on an accelerator of launching operators.
+    """The intervals of a run, by the clock of the host: on an accelerator of launches.
 
-    `torch.profiler` says when these run.
+    `torch.profiler` says when the launched operators run.
     """
 
     intervals: tuple[Interval, ...]  # by resource, then by start
@@ -91,7 +91,7 @@ class Timeline(Brief):
     def steady_s(self) -> float:
         """Mean seconds per batch, once a quarter of them has ended: neither fill nor start-up.
 
-        It is the slowest stage's: others run ahead while queues fill, and catch up at the end.
+        The slowest stage sets it: others run ahead while queues fill, and catch up at the end.
         """
         if len(self.batch_ends_s) < 3:
             return self.span_s / max(1, len(self.batch_ends_s))

@@ -4,9 +4,9 @@
     ,1F0,1B0,1F1,1B1,          waits follow from data here, so empty cells are passed over
 
 F forward, B backward, I and W its halves for the input and the weights. `(0F3;1B0)OVERLAP_F_B` is
-one after the other here; cells for links and memory (SEND_F, UNSHARD, ...) are passed over, too.
+one after the other here. Cells for links and memory (SEND_F, UNSHARD, ...) are passed over, too.
 
-Workers have several stages in those of SEVERAL; on a V (the last two) the first worker has the
+Workers have several stages in the orders of SEVERAL; on a V (the last two) the first worker has the
 first stage and the last.
 """
 
@@ -38,9 +38,9 @@ def torch_order(name: str, stages: int, workers: int, micro: int) -> Schedule:
     """Return a schedule whose order torch computes, as its runtime does.
 
     Args:
-        name: of SEVERAL, or torch's own name of another schedule.
+        name: of SEVERAL, or the name that torch has for another schedule.
     Raises:
-        ScheduleError: sizes that don't fit; says what torch says.
+        ScheduleError: sizes that don't fit; the message is that of torch.
     """
     # here and not above: it brings torch's compiler with it, which takes seconds
     from torch.distributed.pipelining.schedules import get_schedule_class
@@ -61,10 +61,10 @@ def torch_order(name: str, stages: int, workers: int, micro: int) -> Schedule:
 
 
 def read_csv(file: str | Path) -> Schedule:
-    """Return the schedule that a file holds, with or without torch's sends; it is validated.
+    """Return the schedule that a file holds, with or without sends of torch; it is validated.
 
     Raises:
-        ScheduleError: a cell that is no action, or an order that can't be run; names it.
+        ScheduleError: a cell that isn't an action, or an order that can't be run; names it.
     """
     path = Path(file)
     rows = enumerate(csv.reader(path.read_text("utf-8-sig", "replace").splitlines()))

@@ -1,6 +1,6 @@
 """Which of the tasks that may start is the most urgent.
 
-1   what is begun       backwards and updates before forwards: no more layers hold activations
+1   begun tasks         backwards and updates before forwards: no more layers hold activations
                         than there are workers
 2   most work left      batches that are known and not finished * seconds of a batch
 """
@@ -27,5 +27,5 @@ class WorkLeft:
         self.lane_s[lane] += after - (before or UNKNOWN_S)
 
     def urgency(self, lane: int, task: Task, batches: int) -> tuple[bool, float]:
-        """Return how urgent a lane's next task is, if so many batches are known: more is sooner."""
+        """Return how urgent the next task of a lane is, if `batches` are known: more is sooner."""
         return task.kind != "forward", self.lane_s[lane] * (batches - task.batch)

@@ -1,4 +1,4 @@
-"""What can go wrong with a schedule, checked for every interleaving at once.
+"""Check a schedule for faults, in every interleaving at once.
 
 The tasks of the first batches and their edges (a lane's order, and `edges`) form a graph. If one
 task is an ancestor of another, it ends before the other starts in *every* run; if neither is, some
@@ -20,7 +20,7 @@ LINKS = ("send", "receive")  # a link does these, while the stage goes on
 
 @dataclass(frozen=True)
 class Report:
-    """What `validate` found.
+    """The findings of `validate`.
 
     Attributes:
         queues: by (kind, stage) of a task and of its taker, the most outputs that can wait there,
@@ -36,12 +36,12 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
     """Check a schedule: waits met, no deadlock, no race, versions and edges as promised.
 
     Args:
-        batches: the first so many; default until every edge has met a batch at its other end.
+        batches: their number; default until every edge has met a batch at its other end.
     Raises:
         ScheduleError: naming the tasks at fault.
     """
     ancestors = Ancestors(schedule, batches)
-    for stage in range(schedule.stages):  # does one thing at a time, beside transfers
+    for stage in range(schedule.stages):  # does one thing at a time, besides transfers
         own = [t for t in ancestors.masks if t.stage == stage and t.kind not in LINKS]
         for first, second in pairwise(own):
             if not ancestors.precedes(first, second):
@@ -54,7 +54,7 @@ def validate(schedule: Schedule, batches: int | None = None) -> Report:
 
 
 class Ancestors:
-    """Of each task of the first batches, those that end before it starts in every run, as bits."""
+    """Of each task of the first batches, all that end before it starts in every run, as bits."""
 
     def __init__(self, schedule: Schedule, batches: int | None = None) -> None:
         batches = _horizon(schedule) if batches is None else batches
@@ -78,7 +78,7 @@ class Ancestors:
             self.masks[task] = reduce(or_, ended, 0)
 
     def precedes(self, first: Task, second: Task) -> bool:
-        """Say whether `first` surely ends before `second` starts; what never runs does not."""
+        """Say whether `first` surely ends before `second` starts; one that never runs does not."""
         return bool(self.masks[second] & self.bits.get(first, 0))
 
 
@@ -91,7 +91,7 @@ def _horizon(schedule: Schedule) -> int:
 
 
 def _order(schedule: Schedule, lane: int, batches: int) -> Iterator[Task]:
-    """Yield a lane's tasks; one that looks ahead would wait for ever for the loader's end."""
+    """Yield the tasks of a lane; one that looks ahead would wait for ever for the loader to end."""
     numbers, left = iter(range(batches)), batches
     for task in schedule.order(lane, numbers):
         taken, left = left - length_hint(numbers), length_hint(numbers)
@@ -117,7 +117,7 @@ def _check_tasks(schedule: Schedule, lanes: list[list[Task]], batches: int) -> N
 
 
 def _waits(schedule: Schedule, task: Task, batches: int) -> Iterator[Task]:
-    """Yield what a task waits for; its edges are what they are called: executors rely on it."""
+    """Yield the tasks that a task waits for; its edges are of their kinds: executors rely on it."""
     edges = schedule.edges(task)
     if sum(edge.kind == "data" for edge in edges) > 1:
         raise ScheduleError(f"{schedule.name}: {task} has two data edges: it takes one payload")

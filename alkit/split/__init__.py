@@ -1,7 +1,7 @@
 """Split learning between devices and a server: federated, SplitFed and pipelined, in one engine.
 
-settings, published              the systems as rows of a table; what a run, or a file, says
-schedule, half, stream           an iteration: four lanes, head and tail, a device's samples
+settings, published              the systems as rows of a table; settings of a run, or a file
+schedule, half, stream           an iteration: four lanes, head and tail, samples of a device
 pairs, ranks, trainer, fit       rounds and averages in one process, or on machines, in the one loop
 planner, profile, times          where to cut
 networks, results, program       a run by a file: `alkit split`

@@ -1,6 +1,6 @@
-"""What a device and the server say to each other over torch.distributed, and when it came.
+"""Messages between a device and the server over torch.distributed, and their times.
 
-Times are those of a machine's clock of the day, so lanes of several fit as well as these agree.
+Times are the time of day of a machine, so lanes of several fit as well as their clocks agree.
 """
 
 import time
@@ -9,7 +9,7 @@ from typing import Any
 from alkit.engine.messages import PLACES, Message, Receiver, Sender
 from alkit.schedule.timeline import Interval
 
-TOLD = PLACES - 1  # the place of what belongs to no task
+TOLD = PLACES - 1  # the place of messages that belong to no task
 ROOM = 256  # messages on their way
 DAY_S = time.time() - time.perf_counter()  # between the two clocks
 
@@ -32,14 +32,14 @@ class Channel:
         self.lane, self.stage = ("uplink", 0) if self.serves else ("downlink", 1)  # what comes here
         self.seen = list[Interval]()
         self.free_s = 0.0
-        self.first = 0  # number of a run's first batch, among all that have crossed
+        self.first = 0  # number of the first batch of a run, among all that have crossed
 
     def send(self, place: int, batch: int, payload: Any) -> None:
-        """Begin to send what a task of a batch has made."""
+        """Begin to send the output of a task of a batch."""
         self.sender.send(place, batch, round(now_s() * 1e9), payload)
 
     def take(self) -> Message:
-        """Wait for the first message that was asked for."""
+        """Wait for the first message that this side has asked for."""
         message = self.receiver.take(*next(iter(self.receiver.asked)))
         end_s = now_s()
         began_s = min(end_s, max(self.free_s, message.mark / 1e9))
@@ -51,15 +51,15 @@ class Channel:
         return message
 
     def arrived(self) -> list[Interval]:
-        """Return what has come since the last call."""
+        """Return the transfers since the last call."""
         found, self.seen = self.seen, []
         return found
 
     def tell(self, payload: Any) -> None:
-        """Begin to send what belongs to no task."""
+        """Begin to send a payload that belongs to no task."""
         self.send(TOLD, 0, payload)
 
     def hear(self) -> Any:
-        """Wait for what the other side tells."""
+        """Wait for a payload that the other side sends by `tell`."""
         self.receiver.ask(TOLD, 0)
         return self.take().payload

@@ -27,7 +27,7 @@ from alkit.split.trainer import Trainer, Whole
 
 
 def settings_of(method: str) -> type[Settings]:
-    """Return the dataclass of a method's settings."""
+    """Return the dataclass of the settings of a method."""
     return Settings
 
 
@@ -37,13 +37,13 @@ def model_of(plan: Plan) -> Whole:
 
 
 def fit(plan: Plan) -> Record:
-    """Run what was asked: blocks, cut once; samples are dealt among `workers` devices, or 2.
+    """Run a plan with blocks, cut once; `workers` devices, or 2, share the samples.
 
     On ranks the first one is the server and the others are the devices.
     """
     plan.refuse("loss", why="its tails compare classes by cross-entropy")
     model = model_of(plan)
-    _streams(plan, _settings(plan, model))  # what is wrong is said before a start
+    _streams(plan, _settings(plan, model))  # it raises errors before a start
     with CallerState.here().training():  # copies that inference mode makes can't be trained
         return fit_on_ranks(_fit, model, plan)
 
@@ -53,7 +53,7 @@ def _fit(model: Whole, plan: Plan) -> Record:
     named = [] if (on := plan.own_device) is None else devices_named(on)
     if len(named) > 2:
         raise ValueError(f"{len(named)} devices for heads and tail: give one for both, or two")
-    model.to(named[-1] if named else None)  # the tail's, where it is tested
+    model.to(named[-1] if named else None)  # that of the tail, where it is tested
     settings, kind = _settings(plan, model), Pairs
     streams = _streams(plan, settings)
     if plan.on_ranks:
@@ -72,7 +72,7 @@ def _fit(model: Whole, plan: Plan) -> Record:
 
 
 def _settings(plan: Plan, model: Whole) -> Settings:
-    """Return what holds for this network, and for as many devices as there are to be."""
+    """Return the settings for this network and for the number of devices."""
     devices = plan.crew - 1 if plan.on_ranks else plan.workers or 2
     if plan.on_ranks and (not devices or plan.workers not in (None, devices)):
         said = f"workers is {plan.workers} and there are {plan.crew} ranks, one the server"

@@ -1,12 +1,12 @@
 """Head and tail: neighbouring units with an optimiser of their own, as stages of the engine.
 
     forward    of a micro-batch (x, y, share): the head hands on the same, the tail has the loss
-    send       what the other side is to have, as it is
-    backward   adds the gradients of the batch's mean loss; the tail hands on that of its input
-    update     steps with what has added up, whatever the micro-batches' sizes
+    send       hands the payload for the other side on as it is
+    backward   adds gradients of the mean loss of the batch; the tail hands on that of its input
+    update     steps with the sum of gradients, whatever the sizes of micro-batches
 
 Labels travel with the activations, because the server has no samples. A batch that is too small for
-all of the schedule's micro-batches leaves the last ones empty.
+all micro-batches of the schedule leaves the last ones empty.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 
 def factory_of(settings: Settings, own: Factory | None = None) -> Optimizer:
-    """Return what makes the optimisers of both sides: as given, or SGD with momentum."""
+    """Return the factory of the optimisers of both sides: as given, or SGD with momentum."""
     return partial(own or SGD, lr=settings.lr)
 
 
@@ -39,8 +39,8 @@ class Half:
     Args:
         units: the half trains them in place.
         first: number of the first of them in the network, which seeds their randomness.
-        stage: 0 takes batches, 1 what stage 0 hands on.
-        is_last: it has the network's end, and the loss; and of the batches since `begin` mean
+        stage: 0 takes batches, 1 the output of stage 0.
+        is_last: it has the end of the network, and the loss; and of the batches since `begin` mean
             `losses`, and how many samples were `right`.
         device: number of the device whose data passes through.
     """
@@ -96,11 +96,11 @@ class Half:
         return None
 
     def send(self, payload: Any, batch: int, micro: int) -> Any:
-        """Hand on what this half has made."""
+        """Hand on the output of this half."""
         return payload
 
     def backward(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
-        """Take the gradient of the output, hand on that of the input; None where none leads."""
+        """Take the gradient of the output, hand on that of the input, or None without one."""
         if (graph := self.graphs.pop((batch, micro), None)) is None:
             return None
         above = [] if payload is None else [place(payload, self.units)]
@@ -108,7 +108,7 @@ class Half:
         return found[0].cpu() if self.returns and found and found[0] is not None else None
 
     def update(self, payload: None, batch: int, micro: int) -> None:
-        """Step with what has added up."""
+        """Step with the sum of gradients."""
         step = self.step + batch
         if step == 0:
             check_reached(self.units.values(), self.first)
@@ -127,7 +127,7 @@ class Half:
         return state_of(self.units)
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take this half's part of a network's state; the optimiser keeps its own."""
+        """Take the part of this half from the state of a network; the optimiser keeps its own."""
         self.units.load_state_dict({name: state[name] for name in self.units.state_dict()})
 
 
@@ -137,7 +137,7 @@ def state_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def check_units(units: Sequence[nn.Module], cuts: Iterable[int]) -> None:
-    """Refuse what can't be averaged, and what both sides would train on their own."""
+    """Refuse units with a state that can't be averaged, or with a parameter on both sides."""
     for at, unit in enumerate(units):
         for name, own in unit.state_dict().items():
             if not isinstance(own, Tensor) or own.is_complex():

@@ -20,9 +20,9 @@ from alkit.split.stream import MicroBatch, Stream, round_count, round_steps, ste
 
 
 class Round(NamedTuple):
-    """What a round gave, by device: losses and sizes of its steps, and how many samples were right.
+    """The results of a round by device: losses and sizes of its steps, number of right samples.
 
-    The timeline has what all lanes did.
+    The timeline has the tasks of all lanes.
     """
 
     losses: dict[int, list[float]]
@@ -38,7 +38,7 @@ class Pairs:
         state: of the whole network, after the last round.
         rounds: how many there are to be.
         halves: by name, "head 0", "tail 0", ...
-        ticks: is asked for one more at every step; whoever counts steps may set it.
+        ticks: every step asks it for one more; a caller that counts steps may set it.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class Pairs:
         return [copy.deepcopy(unit).to(place) for unit in units]
 
     def pair(self, at: int) -> list[Half]:
-        """Return a device's head and tail; only the head where it is the whole network."""
+        """Return the head and tail of a device; only the head where it is the whole network."""
         names = f"head {at}", f"tail {at}"
         return [self.halves[name] for name in names if name in self.halves]
 
     def moments(self) -> dict[str, Any]:
-        """Return what optimisers keep."""
+        """Return the states of the optimisers."""
         held = {name: half.optimizer for name, half in self.halves.items()}
         return {name: each and each.state_dict() for name, each in held.items()}
 
     def load_moments(self, saved: Mapping[str, Any]) -> None:
-        """Put back what optimisers kept."""
+        """Put back the states of the optimisers."""
         for name, half in self.halves.items():
             if half.optimizer is not None:
                 put_back(half.optimizer, saved[name])
@@ -108,7 +108,7 @@ class Pairs:
         return Round(losses, sizes, {at: pair[-1].right for at, pair in pairs.items()}, seen)
 
     def run(self, at: int, steps: range) -> Timeline:
-        """Train a device's steps; its halves keep what comes out."""
+        """Train the steps of a device; its halves keep the results."""
         pair = self.pair(at)
         for half in pair:
             half.load(self.state)
@@ -122,13 +122,13 @@ class Pairs:
         return Timeline.of(renamed, names.values(), found.clock)
 
     def schedule(self) -> Schedule:
-        """Return an iteration of a device and its tail; one that has all units is alone."""
+        """Return an iteration of a device and its tail; one with all units has no tail."""
         cut, micro = self.settings.cut, self.settings.micro
         alone = cut == self.settings.units
         return one_f_one_b(1, micro) if alone else split(micro, returns=cut > 0)
 
     def batches(self, at: int, steps: Sequence[int]) -> Iterator[list[MicroBatch]]:
-        """Yield what stage 0 takes: a step's micro-batches."""
+        """Yield the input of stage 0: the micro-batches of a step."""
         for step in steps:
             next(self.ticks, None)
             yield list(self.streams[at].step(step, self.settings.micro))
@@ -141,7 +141,7 @@ class Pairs:
 
 
 def average(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Return one state of complete networks' states, weighted (FedAvg, McMahan et al. 2017).
+    """Return one state from states of complete networks, weighted (FedAvg, McMahan et al. 2017).
 
     Whole numbers, such as BatchNorm's counters, are rounded; sums are in float64.
     """

@@ -1,10 +1,10 @@
 """Choose where to cut and how many micro-batches to take, before anything is trained.
 
 Every cut, from all units on the server to all on the device (federated learning), and every number
-of micro-batches is a candidate; its epoch is the recurrence of `times` for each iteration, and the
-exchange of the device's weights.
+of micro-batches is a candidate. Its epoch is the recurrence of `times` for each iteration, and the
+exchange of the weights of the device.
 
-    epoch = iterations * T(cut, micro) + averages * (weights of the device's units up and down)
+    epoch = iterations * T(cut, micro) + averages * (weights of units on the device up and down)
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ MOST = 100  # micro-batches
 
 
 class Workload(NamedTuple):
-    """What a device is to train."""
+    """The work of a device."""
 
     batch: int
     samples: int
@@ -34,7 +34,7 @@ class Workload(NamedTuple):
 
     @staticmethod
     def of(settings: Settings, stream: Stream) -> "Workload":
-        """Return that of a device in a run; the server's cores are shared by all tails."""
+        """Return the workload of a device in a run; all tails share the cores of the server."""
         samples, every, [part] = len(stream.y), settings.aggregate_every, stream.step(0, 1)
         an_epoch = {-1: 1.0, 0: 1.0 / settings.epochs}
         return Workload(
@@ -48,7 +48,7 @@ class Workload(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """One cut with one number of micro-batches, and the seconds that are predicted."""
+    """One cut with one number of micro-batches, and the predicted seconds."""
 
     cut: int
     micro: int
@@ -80,7 +80,7 @@ def candidates(
 def choice(
     settings: Settings, streams: Sequence[Stream], profiles: Sequence[Sequence[Unit]]
 ) -> dict[str, Any]:
-    """Return the cut and micro-batches at which the slowest device is fastest, by profiles."""
+    """Return the cut and micro-batches that make the slowest device fastest, by profiles."""
     (server, *devices), seconds = profiles, list[dict[tuple[int, int], float]]()
     link = Link.of_rates(settings.uplink_mbit, settings.downlink_mbit)
     for device, stream in zip(devices, streams, strict=True):

@@ -1,4 +1,4 @@
-"""What the planner must know: seconds and bytes of every unit on a machine, and speeds of a link.
+"""Profiles for the planner: seconds and bytes of every unit on a machine, and speeds of a link.
 
 Units are timed at several batch sizes, because a small micro-batch costs more a sample than a large
 one; a line through them gives the fixed part.
@@ -18,7 +18,7 @@ from alkit.split.half import SGD
 from alkit.split.times import Line, fitted
 
 WARMUP = 2
-GOODPUT = 0.96  # of a line's rate is left for what TCP carries
+GOODPUT = 0.96  # of the rate of a line is left for data over TCP
 
 
 class Unit(NamedTuple):
@@ -43,22 +43,22 @@ torch.serialization.add_safe_globals([Line, Unit])  # they travel between ranks
 
 
 class Link(NamedTuple):
-    """What a link carries: bit/s that arrive, see `of_rates`."""
+    """The speeds of a link: bit/s that arrive, see `of_rates`."""
 
     up_bps: float
     down_bps: float
 
     @staticmethod
     def of_rates(up_mbit: float, down_mbit: float) -> "Link":
-        """Return what TCP carries over a line of these rates, 10^6 bit/s."""
+        """Return the link that TCP makes of a line of these rates, 10^6 bit/s."""
         return Link(GOODPUT * 1e6 * up_mbit, GOODPUT * 1e6 * down_mbit)
 
     def up_s(self, size: float) -> float:
-        """Return the seconds that so many bytes take upwards."""
+        """Return the seconds that `size` bytes take upwards."""
         return 8 * size / self.up_bps
 
     def down_s(self, size: float) -> float:
-        """Return the seconds that so many bytes take downwards."""
+        """Return the seconds that `size` bytes take downwards."""
         return 8 * size / self.down_bps
 
 

@@ -1,4 +1,4 @@
-"""The programs of split learning: torchrun's arguments, and one call of `alkit.fit` on every rank.
+"""The programs of split learning: arguments of torchrun, and one call of `alkit.fit` on every rank.
 
 alkit split server run.toml           on the server, rank 0
 alkit split device run.toml -i 0      on a device, rank 1
@@ -77,7 +77,7 @@ def add(commands: Any) -> None:
 
 
 def _command(options: argparse.Namespace) -> None:
-    """Be a party's rank, or become torchrun, which runs this very command as one."""
+    """Be the rank of a party, or become torchrun, which runs this very command as one."""
     changes = {} if options.folder is None else {"folder": options.folder}
     config, index = read(options.config, **changes), options.index
     if index is not None and index not in range(config.devices):
@@ -101,12 +101,12 @@ def _command(options: argparse.Namespace) -> None:
 
 
 def run(config: Config, index: int | None, fit: Callable[..., Record], **options: Any) -> None:
-    """Run a party's rank to the end, from a checkpoint in the folder if one is there.
+    """Run the rank of a party to the end, from a checkpoint in the folder if one is there.
 
-    The server leaves results, and the model. Options, of `alkit.fit`, are told to no other party.
+    The server leaves results, and the model. Only this party gets the options of `alkit.fit`.
     """
     folder, data, start_s = Path(config.folder), loaded(config), time.perf_counter()
-    # who is which rank is ours to say, and they meet at the server; torchrun numbers as they come
+    # we number the ranks, and they meet at the server; torchrun would number them as they come
     os.environ |= {"RANK": str(0 if index is None else index + 1), "LOCAL_RANK": "0"}
     os.environ |= {"MASTER_ADDR": config.server_address, "MASTER_PORT": str(config.port + 1)}
     options |= {name: getattr(config, name) for name in PASSED}

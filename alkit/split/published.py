@@ -1,7 +1,7 @@
-"""A run's configuration as a file, TOML or JSON: our keys, or those of the published code.
+"""Read the configuration of a run, TOML or JSON: with our keys, or keys of the published code.
 
-`layer_num_on_client` is `cut`, `pipe_batch_num` is `micro`, ...; unknown keys are refused, and what
-a value asks for and does not get is said in the log.
+`layer_num_on_client` is `cut`, `pipe_batch_num` is `micro`, ... Unknown keys are refused. The log
+says which values ask for things that they do not get.
 """
 
 import json
@@ -36,7 +36,7 @@ ALIASES = {
     "downlink_bandwidth": "downlink_mbit",
     "thread_num": "threads",
 }
-# published switches that are none here: the value that changes nothing, and what is so here
+# published switches that don't exist here: the value that changes nothing, and the behaviour here
 SWITCHES = {
     "async_comm": (True, "sending and computing always overlap; micro = 1 is one after the other"),
     "half_duplex": (False, "both directions of a link are used at once"),
@@ -62,7 +62,7 @@ def read(path: str | Path, **changes: Any) -> Config:
 
 
 def _explained(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with those that mean something else in a published file taken over."""
+    """Return the values, translated where they mean something else in a published file."""
     left = {key: value for key, value in values.items() if key not in SWITCHES}
     for key in OTHERWISE:
         if left.pop(key, False) is not False:

@@ -4,8 +4,8 @@
     rank 2, device 1   head 1  <==>  tail 1, on a thread   >  rank 0, which averages
     ...                                                   /
 
-A device runs its own lane and the uplink's, a thread of the server a tail's lane and the
-downlink's. What a `send` has carried is heard at the other side, and asked for as its batch begins.
+A device runs its own lane and the uplink, a thread of the server the lane of a tail and the
+downlink. Each side hears the payloads of `send` from the other, and asks as their batch begins.
 A rank trains the halves of its own; of the others it knows optimisers, for the rates.
 """
 
@@ -46,7 +46,7 @@ def agreed(
     streams: Sequence[Stream],
     checkpoint: str | Path | None = None,
 ) -> tuple[Settings, list[Channel]]:
-    """Return the settings that hold, and this rank's channels; all ranks call it.
+    """Return the settings that hold, and the channels of this rank; all ranks call it.
 
     With `settings.profile` all measure their units, and the server chooses where to cut, unless the
     run goes on from a checkpoint, whose choice holds.
@@ -80,12 +80,12 @@ class RankPairs(Pairs):
         super().__init__(*args, **options)
 
     def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
-        """Return the units of a half: copies of this rank's own."""
+        """Return the units of a half: copies of those that this rank has."""
         mine = name == f"head {self.rank - 1}" if self.rank else name.startswith("tail")
         return super().part(name, units) if mine else list(units)
 
     def moments(self) -> dict[str, Any]:
-        """Return what optimisers keep; the server has those of all devices."""
+        """Return the states of the optimisers; the server has those of all devices."""
         found = super().moments()
         if self.rank:
             self.channels[0].tell(found[f"head {self.rank - 1}"])
@@ -94,7 +94,7 @@ class RankPairs(Pairs):
         return found
 
     def round(self, number: int) -> Round:
-        """Train a round; `state` has its end at the server, and at a device its head's."""
+        """Train a round; at the server `state` has its end, at a device the end of its head."""
         steps, sizes = self.steps(number), self.sizes(number)
         if self.rank:
             [channel], at = self.channels, self.rank - 1
@@ -120,7 +120,7 @@ class RankPairs(Pairs):
         return Round(losses, sizes, right, Timeline(tuple(seen), tuple(names)))
 
     def tails(self, steps: Mapping[int, range]) -> dict[int, dict[str, Any]]:
-        """Train all tails, each on a thread; return by device what came out on both sides."""
+        """Train all tails, each on a thread; return the results of both sides by device."""
         ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
         caller, found = CallerState.here(), dict[int, dict[str, Any]]()
 
@@ -140,7 +140,7 @@ class RankPairs(Pairs):
         return found
 
     def tail(self, at: int, steps: range) -> dict[str, Any]:
-        """Train a device's tail, and hear what came out on the device."""
+        """Train the tail of a device, and hear the results on the device."""
         channel, own = self.channels[at], dict[str, Any](state={}, seen=[])
         if len(steps) and len(self.pair(at)) > 1:
             own = self.trained(at, steps)
@@ -154,7 +154,7 @@ class RankPairs(Pairs):
         return told | own | {"state": told["state"] | own["state"], "seen": seen}
 
     def trained(self, at: int, steps: range) -> dict[str, Any]:
-        """Run this side's lanes of some steps; return what came out, and what all of them did."""
+        """Run the lanes of this side for some steps; return the results, and when they ran."""
         pair, channel = self.pair(at), self.channels[0 if self.rank else at]
         half = pair[channel.serves]
         half.load(self.state)
@@ -170,7 +170,7 @@ class RankPairs(Pairs):
         return {"state": half.state(), "seen": seen, "losses": half.losses, "right": half.right}
 
     def batches(self, at: int, steps: Sequence[int]) -> Iterator[Any]:
-        """Yield a device's batches, and note how long they took; at the server a word for each."""
+        """Yield the batches of a device, and note their times; at the server None for each."""
         made = super().batches(at, steps)
         for number in range(len(steps)):
             start_s = now_s()
@@ -186,7 +186,7 @@ class RankPairs(Pairs):
 
 
 class _Side(Run):
-    """A run of one side's lanes, which hears of the other's."""
+    """A run of the lanes of one side, which hears of the other lanes."""
 
     def __init__(self, schedule: Schedule, stages: Sequence[Any], channel: Channel) -> None:
         side = int(channel.serves)
@@ -199,13 +199,13 @@ class _Side(Run):
         return True, lane  # a link before a half, because it takes no time
 
     def feed(self) -> None:
-        """Take the next batch, and ask for all that the other side will say of it."""
+        """Take the next batch, and ask for all messages about it from the other side."""
         super().feed()
         for at in () if self.closed else range(len(self.due)):
             self.channel.receiver.ask(at, self.channel.first + self.fed - 1)
 
     def work(self, task: Task, payload: Any, worker: int) -> Any:
-        """Run a task; a device's that takes too long ends it, saying where all threads are."""
+        """Run a task; a device whose task takes too long ends, showing where all threads are."""
         with nullcontext() if self.channel.serves else patience():
             return super().work(task, payload, worker)
 
@@ -229,7 +229,7 @@ class _Side(Run):
 
 
 def _told(schedule: Schedule, stage: int) -> list[Place]:
-    """Return the places of a stage's tasks that the other stage's wait for, in their order."""
+    """Return the places of tasks of a stage that tasks of the other stage wait for, in order."""
     far = [Task(kind, own, FAR, micro) for kind, own, micro in schedule.places if own != stage]
     found = {each.place for task in far for each in schedule.waits(task)}
     return [place for place in schedule.places if place in found and place[1] == stage]

@@ -1,7 +1,7 @@
-"""What a run on ranks took and gave, as a table with a row a device.
+"""Times and results of a run on ranks, as a table with a row a device.
 
-The published columns are here under their names (seconds are sums over the run; `comm amount` is
-MiB in messages, both ways; lists are by round), and what they leave out: cut, micro-batches, idle
+The published columns are here under their names. Seconds are sums over the run, `comm amount` is
+MiB in messages, both ways, and lists are by round. Other columns are cut, micro-batches, idle
 shares by lane, versions, seed. Overlapping transfers of a link are not added up; one ends
 when its receiver takes it.
 """
@@ -22,7 +22,7 @@ from alkit.engine.trainer import Record
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.schedule import LANES
 
-SECONDS = {  # published column: lane and kind of what it adds up
+SECONDS = {  # published column: lane and kind of the tasks that it adds up
     "server_forward": ("server", "forward"),
     "server_backward": ("server", "backward"),
     "server_update": ("server", "update"),
@@ -35,21 +35,21 @@ SECONDS = {  # published column: lane and kind of what it adds up
 
 
 def add(path: str | Path, timeline: Timeline, *, first: bool) -> None:
-    """Write a round's intervals to a table, which begins with the first round."""
+    """Write the intervals of a round to a table, which begins with the first round."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     frame = pd.DataFrame(timeline.intervals, columns=Interval._fields)
     frame.to_csv(path, index=False, mode="w" if first else "a", header=first)
 
 
 def read(path: str | Path, devices: int) -> Timeline:
-    """Return what all lanes did, by the table that `add` wrote."""
+    """Return the timeline of all lanes, from the table that `add` wrote."""
     rows = pd.read_csv(path).itertuples(index=False)
     names = [f"{lane} {at}" for at in range(devices) for lane in LANES]
     return Timeline.of((Interval(*row) for row in rows), names)
 
 
 def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataFrame:
-    """Return one row a device, by what was seen in all rounds, and the server's seconds."""
+    """Return one row a device, from the timeline of all rounds, and the seconds of the server."""
     settings = record.details.settings
     history, rows = record.history.round(4), []
     for at in range(settings.devices):
@@ -90,7 +90,7 @@ def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataF
 
 
 def write(folder: Path, frame: pd.DataFrame, record: Record, about: Mapping[str, Any]) -> None:
-    """Write `results.csv`, and `results.json` with losses by round and what else is told."""
+    """Write `results.csv`, and `results.json` with losses by round and all of `about`."""
     rounds = [{"losses": own.losses, "sizes": own.sizes} for own in record.details.rounds]
     plain = {**about, "rounds": rounds, "history": record.history.to_dict("list")}
     with replacing(folder / "results.csv") as partial:

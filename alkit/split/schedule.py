@@ -1,14 +1,14 @@
 """One iteration of split learning as a schedule of four lanes, and the splitting of a batch.
 
-Stage 0 is the head on the device, stage 1 the tail on the server; `send` carries what a forward or
-backward made. Three micro-batches:
+Stage 0 is the head on the device, stage 1 the tail on the server; `send` carries the output of a
+forward or backward. Three micro-batches:
 
     device     F F F . . . B B B U
     uplink       s s s
     server         FB FB FB U
     downlink         s  s  s
 
-One micro-batch is plain split learning, in which one lane works at a time. In one process a lane is
+One micro-batch is plain split learning: one lane works at a time. In one process a lane is
 a thread; between machines a device runs the first two lanes and the server the last two.
 """
 

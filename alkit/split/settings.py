@@ -1,4 +1,4 @@
-"""What a run of split learning is told: by `alkit.fit`, or by a file for programs.
+"""Settings of a run of split learning: from `alkit.fit`, or from a file for programs.
 
 method       cut          micro    tail
 central      0            1        one a device
@@ -15,13 +15,13 @@ from alkit.split.networks import NETWORKS
 
 
 class Method(NamedTuple):
-    """What one published system allows."""
+    """The limits of one published system."""
 
     cut: Literal["none", "any", "all"] = "any"  # number of units on the device
     pipelined: bool = False  # an iteration may have several micro-batches
 
     def cuts(self, units: int) -> range:
-        """Return the numbers of units that a device may have, of so many."""
+        """Return the numbers of units that a device may have, of `units` in all."""
         return range(units * (self.cut == "all"), 1 + units * (self.cut != "none"))
 
 
@@ -48,10 +48,10 @@ MOST = {"devices": 1_000, "threads": 1_024, "port": 65_534, "seed": math.inf}
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all parties agree on. Epochs and batches are as a device counts its own samples."""
+    """The settings of all parties. Epochs and batches are as a device counts its own samples."""
 
     method: str = "pipelearn"  # of `METHODS`
-    devices: int = 2  # among which the samples are dealt; `alkit.fit` calls them workers
+    devices: int = 2  # they share the samples; `alkit.fit` calls them workers
     cuts: tuple[int, ...] = ()  # [units on a device]; -1: all; default one, if there is a choice
     micro: int = 1  # micro-batches of an iteration
     epochs: int = 1
@@ -63,12 +63,12 @@ class Settings:
     drop_last: bool = False  # each device leaves a last, smaller batch of an epoch out
     threads: int = 1  # operator threads of each device, and of the server for each
     data_size: int = 0  # samples of each device; 0: all, shared out
-    # on ranks, iterations by which each machine's units are timed before the start; cuts and
+    # on ranks, iterations that time the units of each machine before the start; cuts and
     # micro-batches are then chosen, by the speeds of links; 0: they are as given
     profile: int = 0
     uplink_mbit: float = 0.0
     downlink_mbit: float = 0.0
-    events: str = ""  # on ranks, a table (CSV) of what all lanes did, written round by round
+    events: str = ""  # on ranks, a table (CSV) of the tasks of all lanes, written round by round
     units: int = 0  # of the network; 0: not known yet, and nothing is said of cuts
     least: int = 1  # samples that a micro-batch must have; 2 where BatchNorm stands
 
@@ -100,11 +100,11 @@ class Settings:
 
     @property
     def rules(self) -> Method:
-        """What the method allows."""
+        """The limits of the method."""
         return TABLE[self.method]
 
     def plain(self) -> dict[str, Any]:
-        """Return what all parties must agree on, as JSON can hold it; where to write is not."""
+        """Return the settings that all parties must share, for JSON; paths are left out."""
         told = {key: value for key, value in asdict(self).items() if key != "events"}
         return {key: list(own) if isinstance(own, tuple) else own for key, own in told.items()}
 
@@ -112,7 +112,7 @@ class Settings:
         object.__setattr__(self, name, value)
 
     def _check(self, name: str, wanted: Any) -> None:
-        """Compare a type, word or number with what it may be."""
+        """Compare a type, word or number with its allowed values."""
         value = getattr(self, name)
         if wanted is float and type(value) is int:
             self._set(name, float(value))
@@ -129,7 +129,7 @@ class Settings:
 class Config(Settings):
     """A run by a file.
 
-    Nothing is encrypted, and who connects is believed: name no address outside a private network.
+    Nothing is encrypted, and any peer is believed: name no address outside a private network.
     """
 
     name: str = "experiment"  # in results

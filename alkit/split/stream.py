@@ -1,9 +1,9 @@
-"""A device's samples, and its row of batches, each a function of (seed, device, step).
+"""The samples of a device, and its row of batches, each a function of (seed, device, step).
 
-Steps count on over epochs. Rounds, between which the server averages, are ranges of steps:
+Steps count on over epochs. Rounds are ranges of steps, and the server averages between them:
 
     aggregate_every -1    round 0 = epoch 0 | round 1 = epoch 1 | ...
-    aggregate_every 10    steps 0..9 | 10..19 | ...; who has fewer steps in all stops taking part
+    aggregate_every 10    steps 0..9 | 10..19 | ...; a device with fewer steps in all stops then
     aggregate_every 0     all steps: averaged once, at the end
 """
 
@@ -24,7 +24,7 @@ from alkit.split.settings import Settings
 
 
 class MicroBatch(NamedTuple):
-    """A part of a batch: its inputs (n, ...), labels (n) and share of the batch's samples."""
+    """A part of a batch: its inputs (n, ...), labels (n) and share of the samples of the batch."""
 
     x: Tensor
     y: Tensor
@@ -81,7 +81,7 @@ def steps_an_epoch(settings: Settings, samples: int) -> int:
 
 
 def step_sizes(settings: Settings, samples: int, step: int, micro: int) -> list[int]:
-    """Return the sizes of a step's micro-batches, of a device with so many samples."""
+    """Return the sizes of the micro-batches of a step, of a device with `samples`."""
     ends = _ends(settings, samples)
     at = step % (len(ends) - 1)
     return split_sizes(ends[at + 1] - ends[at], micro, settings.least)

@@ -1,7 +1,7 @@
 """How long an iteration takes: the longest path through its four lanes, by a short recurrence.
 
-For micro-batch i, with F, U, S, D, R the ends of the device's forward, upload, server, download and
-the device's backward (PiPar, Zhang et al. 2024, in our notation):
+For micro-batch i, with F, U, S, D, R the ends of forward on the device, upload, server, download
+and backward on the device (PiPar, Zhang et al. 2024, in our notation):
 
     F_i = F_(i-1) + f                       forwards run back to back
     U_i = max(F_i, U_(i-1)) + u             the uplink carries one after the other
@@ -68,7 +68,7 @@ def iteration_s(times: Times, sizes: Sequence[int]) -> float:
 
 
 def lower_bound_s(times: Times, samples: int) -> float:
-    """Return what no number of micro-batches can beat: the busiest lane's own work.
+    """Return a bound for any number of micro-batches: the work of the busiest lane.
 
     Fixed costs count once, so for large fixed costs the bound is loose.
     """

@@ -37,10 +37,10 @@ class Whole(nn.Sequential):
 
 @dataclass(frozen=True, repr=False)
 class Details(Brief):
-    """What split learning leaves beside the record."""
+    """The part of split learning in the record."""
 
     settings: Settings  # as they held, cuts and micro-batches included
-    rounds: tuple[Round, ...]  # what each gave, in all of the run
+    rounds: tuple[Round, ...]  # their results, in all of the run
     losses: dict[int, Tensor]  # of each device, in the order of its steps
 
 
@@ -54,7 +54,7 @@ class Trainer(trainer.Trainer):
         self.rounds = list[Round]()
 
     def batches(self, plan: Any, train: Any, epoch: int) -> Iterator[tuple[Tensor, None]]:
-        """Yield the sizes of the round's steps, device by device: who trains them has them."""
+        """Yield sizes of the steps of the round, device by device; devices have the batches."""
         for sizes in self.pairs.sizes(epoch).values():
             yield from ((torch.empty(size), None) for size in sizes)
 
@@ -79,12 +79,12 @@ class Trainer(trainer.Trainer):
         return {} if self.pairs.settings.aggregate_every == -1 else {"round": len(self.rounds)}
 
     def judge(self, part: Any, metrics: Metrics | None) -> Judged:
-        """Return what the averaged network is worth, which the first rank has."""
+        """Return the results of the averaged network, which the first rank has."""
         judge = super().judge
         return Judged(**self.group.from_first(lambda: vars(judge(part, metrics))))
 
     def named_optimizers(self) -> dict[str, torch.optim.Optimizer | None]:
-        """Return those of heads and tails, whose rates the scheduler moves."""
+        """Return the optimisers of heads and tails, whose rates the scheduler moves."""
         return {name: half.optimizer for name, half in self.pairs.halves.items()}
 
     def state(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Trainer(trainer.Trainer):
         return {"model": model, "optimizers": self.pairs.moments(), "rounds": rounds}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Go on from a state that `state` returned."""
         self.model.load_state_dict(saved["model"])
         self.pairs.state = {name: each.detach().cpu() for name, each in saved["model"].items()}
         self.pairs.load_moments(saved["optimizers"])
@@ -101,7 +101,7 @@ class Trainer(trainer.Trainer):
 
     @property
     def details(self) -> Details:
-        """What is left of all rounds."""
+        """Return the results of all rounds."""
         settings, losses = self.pairs.settings, dict[int, Tensor]()
         for at in range(settings.devices):
             losses[at] = torch.tensor([v for each in self.rounds for v in each.losses.get(at, ())])
