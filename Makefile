@@ -42,7 +42,7 @@ flower:  ## fed and splitfed as a Flower app, in an environment of its own: the 
 	    .venv-flower/bin/python -m pip install -q -r .ci/flower.txt -e . && touch .venv-flower/installed)
 	@for method in fed splitfed; do .venv-flower/bin/python docs/tasks/flower.py $$method || exit 1; done
 
-browser: install  ## the dashboards in a real browser; skips where there is no Chromium
+browser: install  ## the live schedules in a real browser; skips where there is no Chromium
 	@$(PYTHON_IN_VENV) -m pytest tests/browser -m browser -rs
 
 gpu: install  ## what only an accelerator can show; skips where there is none

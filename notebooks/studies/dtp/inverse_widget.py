@@ -1,63 +1,39 @@
-"""A dashboard of one layer's inverse: noise, rate and iterations, and how near B comes to W^T."""
+"""How near the feedback of a layer comes to W^T, by noise, rate and iterations, as a picture."""
 
-import ipywidgets as W
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from alkit.dtp.networks import Net, network
+from alkit.dtp.networks import network
 from alkit.dtp.pieces import EXACT, PUBLISHED
 from alkit.dtp.settings import Settings
-from studies.common.dashboards import Dashboard
 from studies.dtp.one_batch import feedback_rates, trace
 
 
-class InverseDashboard(Dashboard):
-    """Choose noise, rate, iterations and the places for unpooling; see the feedback learn.
-
-    Attributes:
-        sigma, rate, iterations, index, exact: controls. `.value` may be set in code.
-        table: what is drawn, see `studies.dtp.one_batch.trace`.
-    """
-
-    def __init__(self, x: Tensor, *, seed: int = 0, iterations: int = 100) -> None:
-        self.x, self.seed = x, seed
-        self.sigma = W.FloatLogSlider(0.2, base=10, min=-2, max=0, step=0.1, description="sigma")
-        self.rate = W.FloatLogSlider(2e-2, base=10, min=-3, max=-0.5, step=0.1, description="kappa")
-        self.iterations = W.IntSlider(
-            iterations, min=20, max=400, step=20, description="iterations"
-        )
-        self.index = W.Dropdown(options=["own", "frozen"], description="places")
-        self.exact = W.Checkbox(value=False, description="matched activation")
-        self.table = pd.DataFrame()
-        super().__init__([self.sigma, self.rate, self.iterations], [self.index, self.exact])
-
-    def net(self) -> Net:
-        """Make the network anew."""
-        switches = EXACT if self.exact.value else PUBLISHED
-        channels, side = self.x.shape[1:3]
-        return network("tiny", channels=channels, side=side, seed=self.seed, switches=switches)
-
-    def _redraw(self) -> None:
-        net, sigma = self.net(), self.sigma.value
-        rates = feedback_rates(net, self.x, [sigma] * 3, self.rate.value)
-        settings = Settings(sigma=sigma, feedback_lr=tuple(rates), index=self.index.value)
-        try:
-            self.table = trace(net, self.x, settings, self.iterations.value, seed=self.seed)
-        except FloatingPointError as error:
-            self.report.value = f"<p class='alkit-ready'>{error}</p>"
-            self.picture.value = b""  # it showed other settings
-            return
-        last = self.table[self.table.iteration == self.table.iteration.max()]
-        words = ", ".join(
-            f"{r.block} {r.angle:.0f}&deg; ({r.norm_ratio:.2f})" for r in last.itertuples()
-        )
-        self.report.value = (
-            f"<p class='alkit-ready'>Angle between B and W&#7488;, and the ratio of their norms,"
-            f" after {self.iterations.value} iterations: {words}.</p>"
-        )
-        self._show(picture(self.table))
+def learn(
+    x: Tensor,
+    sigma: float = 0.2,
+    kappa: float = 0.02,
+    iterations: int = 100,
+    index: str = "own",
+    exact: bool = False,
+) -> None:
+    """Let the feedback of a new network learn on a batch, and draw how near it comes."""
+    switches = EXACT if exact else PUBLISHED
+    net = network("tiny", channels=x.shape[1], side=x.shape[2], seed=0, switches=switches)
+    rates = feedback_rates(net, x, [sigma] * 3, kappa)
+    settings = Settings(sigma=sigma, feedback_lr=tuple(rates), index=index)
+    try:
+        table = trace(net, x, settings, iterations, seed=0)
+    except FloatingPointError as error:
+        print(error)
+        return
+    ends = table[table.iteration == table.iteration.max()].itertuples()
+    print("angle between B and W^T, and the ratio of their norms:", end=" ")
+    print(", ".join(f"{row.block} {row.angle:.0f}° ({row.norm_ratio:.2f})" for row in ends))
+    picture(table)
+    plt.show()
 
 
 def picture(table: pd.DataFrame) -> Figure:

@@ -1,8 +1,8 @@
-"""A dashboard of the four lanes: what a cut, micro-batches, links and a slow device do."""
+"""The four lanes as a picture: what a cut, micro-batches, links and a slow device do."""
 
 from collections.abc import Sequence
 
-import ipywidgets as W
+import matplotlib.pyplot as plt
 
 from alkit.lab.viz import gantts
 from alkit.schedule.clock import simulate
@@ -12,7 +12,6 @@ from alkit.split.planner import Workload, times_at
 from alkit.split.profile import Link, Unit
 from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s
-from studies.common.dashboards import Dashboard
 
 
 def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeline:
@@ -42,55 +41,33 @@ def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict
     return found
 
 
-class LaneDashboard(Dashboard):
-    """Choose cut, micro-batches, links and the device's speed; see who works when.
+def draw(
+    units: Sequence[Unit],
+    workload: Workload,
+    *,
+    cut: int = 1,
+    micro: int = 4,
+    up: float = 10.0,
+    down: float = 25.0,
+    slower: float = 10.0,
+) -> tuple[Times, Timeline]:
+    """Draw who works when in one iteration; return the lines of the lanes, and the iteration.
 
     Args:
         units: profile of the network on this machine, which plays the server.
-
-    Attributes:
-        cut, micro, up, down, slower: sliders. `.value` may be set in code.
-        timeline: of one iteration, in virtual time.
+        up, down: Mbit/s; slower: the device than this machine.
     """
-
-    def __init__(
-        self,
-        units: Sequence[Unit],
-        workload: Workload,
-        *,
-        cut: int = 1,
-        up: float = 10.0,
-        down: float = 25.0,
-    ) -> None:
-        self.units, self.workload = units, workload
-        self.cut = W.IntSlider(cut, 1, len(units) - 1, description="cut")
-        self.micro = W.IntSlider(
-            4, 1, min(20, workload.batch // workload.least), description="micro"
-        )
-        self.up, self.down = (
-            W.FloatLogSlider(value, min=0, max=3, step=0.1, description=f"{name} Mbit/s")
-            for value, name in ((up, "up"), (down, "down"))
-        )
-        self.slower = W.FloatLogSlider(10.0, min=0, max=2, step=0.1, description="device slower")
-        self.timeline = Timeline((), ())
-        super().__init__([self.cut, self.micro, self.slower], [self.up, self.down])
-
-    @property
-    def times(self) -> Times:
-        """The lines of what is chosen."""
-        link = Link(1e6 * self.up.value, 1e6 * self.down.value)
-        device = [unit.scaled(self.slower.value) for unit in self.units]
-        return times_at(device, self.units, link, self.workload, self.cut.value)
-
-    def _redraw(self) -> None:
-        times, batch = self.times, self.workload.batch
-        sizes = split_sizes(batch, self.micro.value, self.workload.least)
-        one, now = iteration_s(times, [batch]), iteration_s(times, sizes)
-        self.timeline = iteration(times, sizes)
-        self.report.value = (
-            f"<p class='alkit-ready'>An iteration takes {now:.3f} s with {len(sizes)}"
-            f" micro-batches and {one:.3f} s with one: {one / now:.2f} times as fast. The busiest"
-            f" lane alone needs {lower_bound_s(times, batch):.3f} s.</p>"
-        )
-        title = f"Simulated: {len(sizes)} micro-batches, cut after unit {self.cut.value}"
-        self._show(gantts({"one iteration": self.timeline}, title, number="micro"))
+    device, link = [unit.scaled(slower) for unit in units], Link(1e6 * up, 1e6 * down)
+    times = times_at(device, units, link, workload, cut)
+    sizes = split_sizes(workload.batch, micro, workload.least)
+    one, now = iteration_s(times, [workload.batch]), iteration_s(times, sizes)
+    print(
+        f"An iteration takes {now:.3f} s with {len(sizes)} micro-batches and {one:.3f} s with one:"
+        f" {one / now:.2f} times as fast. The busiest lane needs"
+        f" {lower_bound_s(times, workload.batch):.3f} s."
+    )
+    found = iteration(times, sizes)
+    title = f"Simulated: {len(sizes)} micro-batches, cut after unit {cut}"
+    gantts({"one iteration": found}, title, number="micro")
+    plt.show()
+    return times, found
