@@ -3,7 +3,7 @@
 the call      numbers, names, a loss that is called like one, a part to measure on
 the network   takes a batch of each part, and makes the same of half a batch as of both halves
 the targets   have a score each
-the loss      takes both, makes one number, and has no gradient but that of the scores
+the loss      takes both, makes one number, and no gradient except of the scores
 training      something learns, and no copy loses a hook that the original has
 """
 

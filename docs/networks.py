@@ -141,7 +141,7 @@ def tried(library: str, name: str) -> tuple[str, str, str]:
 HEAD = """# Networks as they come
 
 Untrained, Hugging Face's small, nothing dropped, two steps on four samples. Blocks: into how many
-the network is cut. 1f1b: the largest distance of a weight from that of a plain loop, in double
+the network is cut. 1f1b: the largest distance of a weight from a plain loop, in double
 precision. local_pipeline: ✓ if it trains. A sentence: refused, before the first step.
 
 | library | network | blocks | 1f1b | local_pipeline |

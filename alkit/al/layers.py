@@ -120,7 +120,7 @@ class AL(nn.Module):
         lr: a real number, or {"enc": ..., "ae": ...}.
         optimizer: called as `optimizer(parameters, lr=...)`, once for {f, b} and once for {g, h};
             default fused Adam. A half without parameters needs none.
-        coupled: let the associated loss train g too, whose gradient is then that of both losses.
+        coupled: let the associated loss train g too, which then follows both losses.
             Codes so come to depend on the inputs; detached ones are a function of labels alone.
     """
 

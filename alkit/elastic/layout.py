@@ -11,7 +11,7 @@
       x      -    -    -     frozen units stay where they are, in all stages
       x      x    -    -     they leave, the rest is cut anew, into half as many stages if it fits
       x      x    x    -     and the devices that are left over run more replicas
-      x      x    *    x     outputs of those that have left are stored
+      x      x    *    x     outputs of layers that have left are stored
 
 All of it is pure: no tensors, no processes. Sizes are of any unit: parameters, seconds, bytes.
 """

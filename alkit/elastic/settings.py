@@ -15,7 +15,7 @@ class Settings:
 
     Attributes:
         freeze: "none", "schedule" or "gradnorm", or a function of an
-            `alkit.elastic.freeze.Observation`, which is asked before every epoch but the first.
+            `alkit.elastic.freeze.Observation`, which decides before every epoch but the first.
         alpha: share of the active layers that the two rules freeze at most.
         pipe: whether frozen layers leave the pipeline, so that stages change.
         dp, cache: whether replicas are added then, and outputs of frozen layers stored, see

@@ -1,8 +1,8 @@
 """One stage of the pipeline: some neighbouring units, forward, backward and update.
 
     forward    of a micro-batch; the first stage cuts the batch, the last one has the loss
-    backward   adds to the gradients of the own units, hands on that of the input if a unit below
-               trains
+    backward   adds to the gradients of its units; hands the input's gradient down if units train
+               there
     update     reduces over replicas, clips by the norm over all stages, steps
 
 The engine decides when. Gradients are those of the mean loss over the global batch.

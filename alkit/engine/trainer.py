@@ -174,7 +174,7 @@ class Record(Brief):
             without a validation part; 0 if the first epoch did not end.
         stopped_early: whether a callback ended it.
         seconds: of all epochs of this call.
-        settings: what the run was asked for.
+        settings: of the call.
         details: the record of the method.
         made: how the model was made, see `alkit.save`.
         classes: their names, where the data have some.

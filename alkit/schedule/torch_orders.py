@@ -40,7 +40,7 @@ def torch_order(name: str, stages: int, workers: int, micro: int) -> Schedule:
     Args:
         name: of SEVERAL, or the name that torch has for another schedule.
     Raises:
-        ScheduleError: sizes that don't fit; the message is that of torch.
+        ScheduleError: sizes that don't fit; the message is from torch.
     """
     # here and not above: it brings torch's compiler with it, which takes seconds
     from torch.distributed.pipelining.schedules import get_schedule_class

@@ -2,7 +2,7 @@
 
     forward    of a micro-batch (x, y, share): the head hands on the same, the tail has the loss
     send       hands the payload for the other side on as it is
-    backward   adds gradients of the mean loss of the batch; the tail hands on that of its input
+    backward   adds gradients of the mean loss of the batch; the tail hands on its input's
     update     steps with the sum of gradients, whatever the sizes of micro-batches
 
 Labels travel with the activations, because the server has no samples. A batch that is too small for
@@ -100,7 +100,7 @@ class Half:
         return payload
 
     def backward(self, payload: Tensor | None, batch: int, micro: int) -> Tensor | None:
-        """Take the gradient of the output, hand on that of the input, or None without one."""
+        """Take the gradient of the output; return the gradient of the input, if any."""
         if (graph := self.graphs.pop((batch, micro), None)) is None:
             return None
         above = [] if payload is None else [place(payload, self.units)]

@@ -80,7 +80,7 @@ class RankPairs(Pairs):
         super().__init__(*args, **options)
 
     def part(self, name: str, units: Sequence[nn.Module]) -> list[nn.Module]:
-        """Return the units of a half: copies of those that this rank has."""
+        """Return the units of a half: copies, if this rank has them."""
         mine = name == f"head {self.rank - 1}" if self.rank else name.startswith("tail")
         return super().part(name, units) if mine else list(units)
 

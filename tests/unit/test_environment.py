@@ -49,23 +49,6 @@ def _pyproject() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_environment_has_condas_form():
-    environment = _environment()
-    assert set(environment) == {"name", "channels", "dependencies"}
-    assert environment["name"] == "alkit"
-    *conda, pip = environment["dependencies"]
-    assert all(isinstance(entry, str) for entry in conda)
-    assert "pip" in conda
-    assert set(pip) == {"pip"}
-    assert len(_pins()) == len(pip["pip"]) - 1
-    assert pip["pip"][-1] == "-e ."
-
-
-def test_every_entry_but_alkit_itself_is_an_exact_pin():
-    entries = [entry for entry in _pip_list() if entry != "-e ."]
-    assert all(re.fullmatch(r"[\w.-]+==\d+(\.\d+)*", entry) for entry in entries), entries
-
-
 def test_pins_and_ranges_name_the_same_packages():
     assert set(_pins()) == set(_declared())
 
@@ -113,13 +96,6 @@ def installed(name: str) -> str:
         return distribution(name).version.partition("+")[0]
     except PackageNotFoundError:
         pytest.skip(f"{name} is not in this environment, which is not of the lock")
-
-
-def test_what_is_declared_has_been_run():
-    project = _pyproject()["project"]
-    named = [each for each in project["classifiers"] if re.search(r":: (3\.|POSIX|OS Ind)", each)]
-    assert named == ["Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3.11"]
-    assert project["requires-python"] == ">=3.11"
 
 
 def test_python_pin_is_within_requires_python():
@@ -218,7 +194,5 @@ def test_make_alone_lists_every_target():
     assert done.returncode == 0
     listed = dict(re.findall(r"^  make (\w+) +(\S.*)$", done.stdout, flags=re.MULTILINE))
     assert set(listed) == TARGETS
-    assert len(re.findall("^  make ", done.stdout, flags=re.MULTILINE)) == len(TARGETS)
-    assert all(len(line) <= 110 for line in done.stdout.splitlines())
     phony = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     assert set(phony.group(1).split()) >= TARGETS

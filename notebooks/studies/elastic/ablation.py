@@ -69,7 +69,7 @@ def measured(
     """
     if variant in RIVALS:
         parts = {"validation": task.validation, "test": task.test, "settings": settings}
-        return rival(variant, network, task.train, ranks=ranks, **parts)
+        return rival(network, task.train, ranks=ranks, **parts)
     if variant not in VARIANTS:
         raise ValueError(f"variant is {variant!r}: give {', '.join([*VARIANTS, *RIVALS])}")
     settings = {"freeze": "schedule", **settings, **VARIANTS[variant]}

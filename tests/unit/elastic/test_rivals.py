@@ -7,14 +7,7 @@ import pytest
 
 from alkit import launch
 from studies.elastic import rivals
-from tests.unit.elastic.helpers import (
-    SETTINGS,
-    TASKS,
-    Found,
-    plain,
-    same,
-    warm_cosine,
-)
+from tests.unit.elastic.helpers import SETTINGS, TASKS, Found, plain, same, warm_cosine
 
 NOTHING_FROZEN = SETTINGS | {"freeze": "none"}
 OF_KIND = {"ddp_fewer": {"epochs": 2, "scheduler": warm_cosine(6)}}
@@ -26,7 +19,7 @@ def settings_of(kind):
 
 def _all_rivals():
     return {
-        (kind, task): rivals._on_rank(kind, make(), data(), data(10), data(10), settings_of(kind))
+        (kind, task): rivals._on_rank(make(), data(), data(10), data(10), settings_of(kind))
         for kind in rivals.RIVALS
         for task, (make, data) in TASKS.items()
     }
@@ -44,7 +37,7 @@ def rival():
 @pytest.mark.parametrize("kind", rivals.RIVALS)
 @pytest.mark.parametrize("task", TASKS)
 def test_what_a_user_would_take_instead_trains_alike(kind, task, rival):
-    """Nothing frozen: DDP and torch's pipeline end where the plain loop does.
+    """Nothing frozen: DDP ends where the plain loop does.
 
     Also with fewer epochs, at whose end the rate is at its foot.
     """
