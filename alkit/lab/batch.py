@@ -97,11 +97,13 @@ def sweep(
     before = [] if force else [j for j in jobs if j.folder in recorded or j.target.exists()]
     ended = {job.folder: "before" for job in before}
     waiting = [job for job in jobs if job.folder not in ended]
+    late = [(job, "before") for job in before if job.folder not in recorded]  # killed before that
     with tqdm(total=len(jobs), initial=len(ended), unit="run") as bar:
-        for job, state in _executed(waiting, workers, bar) if waiting else ():
+        running = _executed(waiting, workers, bar) if waiting else ()
+        for job, state in itertools.chain(late, running):
             ended[job.folder] = state
             file = job.folder / "record.json"
-            if record and state == "done" and file.exists():
+            if record and state in ("done", "before") and file.exists():
                 results.merge([file])  # here alone: one writer
     return [(job, ended[job.folder]) for job in jobs]
 

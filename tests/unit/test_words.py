@@ -43,7 +43,6 @@ STAND = {  # most of them in questions; these numbers only go down
     "notebooks/01_what_waits.ipynb": 1,
     "notebooks/03_al_layer.ipynb": 2,
     "notebooks/13_freezing.ipynb": 1,
-    "notebooks/20_speed.ipynb": 1,
     "notebooks/index.yaml": 1,
 }
 
@@ -62,7 +61,6 @@ def prose(path: Path) -> str:
         text = "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     text = re.sub(r"```\w+\n.*?```", "", text, flags=re.S)
     text = re.sub(r"`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|name: \w+", "", text)
-    # columns of tables hold names of variants
     return "\n".join(line for line in text.splitlines() if not line.startswith("| H"))
 
 

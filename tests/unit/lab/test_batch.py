@@ -75,6 +75,11 @@ def test_a_sweep_goes_on_after_each_kind_of_failure_and_runs_nothing_twice(noteb
     assert batch.sweep([job], record=True, force=False) == [(job, "before")]
     job.target.unlink()  # the tables are enough
     assert batch.sweep([job], record=True, force=False) == [(job, "before")]
+    job.target.touch()
+    monkeypatch.setattr(results, "TABLES", "none")  # a kill between the end of a run and its row
+    assert batch.sweep([job], record=True, force=False) == [(job, "before")]
+    assert len(results.load()) == 2
+    job.target.unlink()
     for options in ({"record": False, "force": False}, {"record": True, "force": True}):
         with pytest.raises(pytest.fail.Exception, match="it starts"):
             batch.sweep([job], **options)
