@@ -1,7 +1,7 @@
 """One stage of the pipeline: some neighbouring units, forward, backward and update.
 
     forward    of a micro-batch; the first stage cuts the batch, the last one has the loss
-    backward   adds to its units' gradients; hands its input's on if a unit below trains
+    backward   adds to the gradients of its units; sends one down if a unit below trains
     update     reduces over replicas, clips by the norm over all stages, steps
 
 The engine decides when. Gradients are those of the mean loss over the global batch.

@@ -65,7 +65,7 @@ class World(Group):
 
 
 def _groups(lists: list[list[int]]) -> tuple[Any, list[Any]]:
-    """Make groups on every rank; return the group of this rank, if any, and all to give back."""
+    """Make groups on every rank; return the group of this rank, if any, and all groups."""
     several = [ranks for ranks in lists if len(ranks) > 1]
     return dist.new_subgroups_by_enumeration(several) if several else (None, [])
 

@@ -2,7 +2,7 @@
 
     forward    of a micro-batch (x, y, share): the head hands on the same, the tail has the loss
     send       hands the payload for the other side on as it is
-    backward   adds gradients of the mean loss of the batch; the tail hands on its input's
+    backward   adds gradients of the mean loss of the batch; the tail sends one down
     update     steps with the sum of gradients, whatever the sizes of micro-batches
 
 Labels travel with the activations, because the server has no samples. A batch that is too small for

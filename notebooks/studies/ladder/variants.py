@@ -7,8 +7,8 @@
     A4 fixed_codes        orthonormal codes               A10 scpl         contrast within a batch
     A5 detached           AL: learned codes, centred
 
-The blocks are the same ones, and start alike; A0 to A6 pool alike. H9's have backprop's head beside
-the layers, on detached features, and read by it.
+The blocks are the same ones, and start alike; A0 to A6 pool alike. H9 adds the head of A0, trained
+on detached features next to the layers, and reads classes from it.
 """
 
 from collections.abc import Iterable

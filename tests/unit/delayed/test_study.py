@@ -1,4 +1,4 @@
-"""Fits, cases, chosen rates, divergence, directions and the dashboard."""
+"""Fits, cases, chosen rates, divergence, directions and the drawing."""
 
 from functools import partial
 from types import SimpleNamespace
