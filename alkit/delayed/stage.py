@@ -39,16 +39,12 @@ Surrounding = AbstractContextManager[None]
 class Correction:
     """The correction of old gradients in a module: nothing, unless a subclass overrides it.
 
-    `studies/delayed/corrections.py` has three. Batches are counted over all epochs.
+    `studies/delayed/corrections.py` has two. Batches are counted over all epochs.
     """
 
     def leaves(self, leaves: Leaves, optimizer: Optimizer, missed: range) -> Leaves:
         """Return the weights of a forward; `missed` are the batches whose updates it lacks."""
         return leaves
-
-    def backward(self, weights: Weights, late: int) -> Surrounding:
-        """Have the weights for a backward in the storage of the module; it lacks `late` updates."""
-        return nullcontext()
 
     def step(self, parameters: Parameters, then: Weights, batch: int) -> Surrounding:
         """Surround a step: may change the gradients, which were found at the weights `then`."""
@@ -138,8 +134,7 @@ class ModuleStage:
         """Take the gradients of the output tensors, hand on those of the input tensors."""
         flight = self._begun(payload, (batch, micro))
         weights = flight.weights.values()
-        with self.correction.backward(self.versions.newest, batch - flight.version):
-            found = flight.graph.gradients(flight.above, [*weights, *flight.graph.inputs])
+        found = flight.graph.gradients(flight.above, [*weights, *flight.graph.inputs])
         self.applied = flight.version
         # a list even if it is empty: the module below waits for a word
         flight.handed = found[len(weights) :]

@@ -6,7 +6,7 @@ from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
 import alkit
-from studies.delayed.corrections import GapAware, PipeMare, Predict
+from studies.delayed.corrections import GapAware, Predict
 from studies.ladder import rules
 from tests.conformance.families import FAMILIES
 
@@ -78,15 +78,13 @@ def momentum(parameters, lr):
 
 @pytest.mark.parametrize(
     "own",
-    [{}, *({"correction": each} for each in (Predict(), GapAware(), PipeMare()))],
+    [{}, *({"correction": each} for each in (Predict(), GapAware()))],
     ids=str,
 )
 def test_a_scheduler_moves_the_rates_that_a_correction_has(own):
-    name = "pipedream_inplace" if isinstance(own.get("correction"), PipeMare) else "pipedream"
-
     def moved(**options):
         network = net()
-        options = {"method": name, "optimizer": momentum, "lr": 0.1, "epochs": 3} | options
+        options = {"method": "pipedream", "optimizer": momentum, "lr": 0.1, "epochs": 3} | options
         record = alkit.fit(network, (X, Y), progress=False, **own, **options)
         return torch.cat([each.detach().flatten() for each in network.parameters()]), record
 

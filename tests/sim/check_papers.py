@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import pytest
@@ -21,8 +22,8 @@ TEXTS = {"data": "pydocs", "epochs": 1, "batch_size": 8, "max_len": 8, "train_si
 TEXTS |= {"vectors": "", "width": 12, "hidden": 4, "blocks": 2}
 DELAYED = {"data": "digits", "epochs": 1, "batch_size": 64, "width": 2, "train_size": 128}
 DELAYED |= {"depth": 8, "lrs": [0.01], "seeds": [0], "modules": [2]}
-BERT = {"corpus": "pydocs", "vocabulary": 500, "tokens": 32, "width": 8, "heads": 2, "ffn": 8}
-BERT |= {"steps": 2, "lrs": [1e-3], "seeds": [0]}
+DELAYED |= {"words_data": "pydocs", "words_width": 8, "words_context": 8, "words_steps": 2}
+DELAYED |= {"words_lrs": [1e-3], "words_seeds": [0]}
 SMALL = {
     "05_vgg.paper": IMAGES,
     "06_resnet.paper": IMAGES,
@@ -31,7 +32,7 @@ SMALL = {
     "23_delay.paper": DELAYED,
     "23_delay.paper110": DELAYED,
 }
-TRAINED = ("study.train_case(case", ", fitted(case)")  # in the last cell run
+TRAINED = ("study.train_case(case", "word_losses(method, lr, seed) for")  # in the last cell run
 
 
 def test_no_preset_is_forgotten():
@@ -45,12 +46,12 @@ def test_a_paper_preset_starts(preset, tmp_path, monkeypatch):
     monkeypatch.chdir(NOTEBOOKS)
     operators.clear()
     monkeypatch.setattr(sys, "path", [str(NOTEBOOKS), *sys.path])
-    kept = "studies.al.family_study._checkpoint"
-    monkeypatch.setattr(kept, lambda _, case: tmp_path / f"{hash(str(case))}.pt")
+    of_checkpoints = SimpleNamespace(root=lambda: tmp_path)
+    monkeypatch.setattr("studies.al.family_study.paths", of_checkpoints)
     given = yaml.safe_load((NOTEBOOKS / f"params/{preset}.yaml").read_text())
     assert given["device"] == "auto"
     cells = json.loads((NOTEBOOKS / f"{preset.split('.')[0]}.ipynb").read_text())["cells"]
-    space: dict = {}
+    space: dict = {"display": print}
     for cell in cells:
         code = "".join(cell["source"])
         if cell["cell_type"] != "code":

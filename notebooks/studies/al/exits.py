@@ -56,16 +56,12 @@ def scores(model: ALModel, part: Part, batch_size: int = 512) -> Tensor:
     batches = []
     with evaluating(model):
         for x, _ in part.batches(batch_size, shuffle=False):
-            batches.append(torch.stack(_all_exits(model, x)).cpu())
+            found = []
+            for index, layer in enumerate(model):
+                x = layer.enc.f(place(x, layer))
+                found.append(_out(model, index, x).cpu())
+            batches.append(torch.stack(found))
     return torch.cat(batches, dim=1)
-
-
-def _all_exits(model: ALModel, x: Any) -> list[Tensor]:
-    found = []
-    for index, layer in enumerate(model):
-        x = layer.enc.f(place(x, layer))
-        found.append(_out(model, index, x))
-    return found
 
 
 def _out(model: ALModel, index: int, code: Any) -> Any:

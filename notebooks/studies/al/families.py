@@ -30,12 +30,9 @@ from studies.al.networks import (
 
 @dataclass(frozen=True)
 class Family:
-    """What a family of networks needs to become a BP or an AL model.
+    """Blocks of "images" or "texts" (which give the vocabulary's size), and a head of BP.
 
-    Attributes:
-        kind: "images" or "texts".
-        blocks: makes the list of blocks; texts give the vocabulary's size first.
-        head: makes BP's last block from (classes, width); None: a mean over tokens, then linear.
+    A head is made of (classes, width); None is a mean over tokens, then linear.
     """
 
     kind: str
@@ -74,7 +71,7 @@ def model(
     else:
         sizes |= {"channels": data.train.x.shape[1]}
         blocks = chosen.blocks(**sizes)
-        scheme = _at_width(scheme, sizes.get("width", 1.0))
+        scheme = at_width(scheme, sizes.get("width", 1.0))
     sample, _ = next(iter(data.train.batches(2, shuffle=False)))
     rate = scheme.lr if lr is None else lr
     if method == "bp":
@@ -93,7 +90,7 @@ def scheme_for(name: str | Recipe, kind: str) -> Recipe:
     return FIXED_CODES[kind] if name == "fixed_codes" else find_recipe(name, kind)
 
 
-def _at_width(recipe: Recipe, width: float) -> Recipe:
+def at_width(recipe: Recipe, width: float) -> Recipe:
     """Scale the widths of the published bridge with those of the network."""
     if recipe.name != "original":
         return recipe

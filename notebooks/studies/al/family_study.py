@@ -5,10 +5,8 @@ every process one case. A killed case goes on from its checkpoint.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -29,10 +27,7 @@ from alkit.lab import results, viz
 from alkit.lab.compare import label
 from studies.al import exits, families
 from studies.al.label_training import stalled
-from studies.common.rates import cosine
-
-# of what training computes: raise it with a change after which a half-trained run can't go on
-VERSION = 1
+from studies.common.study import cosine
 
 
 @dataclass(frozen=True)
@@ -91,7 +86,7 @@ def train_case(
     Args:
         lr: the recipe's by default; BP without one takes that of "fixed_codes".
         resumable: name of a notebook; its run then keeps a checkpoint under `runs/checkpoints/`
-            and goes on from it, as long as case, data, settings and `VERSION` are the same.
+            and goes on from it, as long as case, data and settings are the same.
         options: of `alkit.fit`.
     """
     kind = "texts" if data.train.is_text else "images"
@@ -110,10 +105,10 @@ def train_case(
     method = "local" if getattr(model, "rule", "") else case.method
     settings |= {"method": method, **options}
     if resumable:
-        described = [asdict(case), family, data.fingerprint(), lr, dict(sizes or {})]
-        described += [settings, asdict(recipe), VERSION]
-        described += [None if vectors is None else _digest(vectors)]
-        settings["checkpoint"] = _checkpoint(resumable, described)
+        about = [case, family, data.fingerprint(), lr, sizes, settings, recipe]
+        table = b"" if vectors is None else vectors.numpy().tobytes()
+        digest = hashlib.sha256(repr(about).encode() + table).hexdigest()[:12]
+        settings["checkpoint"] = paths.root() / f"runs/checkpoints/{resumable}.{digest}.pt"
     if recipe.cosine:
         settings.setdefault("scheduler", cosine(epochs))
     if isinstance(model, ALModel):
@@ -200,10 +195,6 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
     return fig
 
 
-def _digest(table: Tensor) -> str:
-    return hashlib.sha256(table.numpy().tobytes()).hexdigest()
-
-
 def _exits(model: ALModel | BPModel, data: DataSet, done: Record) -> tuple[list[float], float]:
     """Return the test accuracy of every exit, and that of the mean of their scores."""
     if isinstance(model, BPModel):
@@ -213,10 +204,3 @@ def _exits(model: ALModel | BPModel, data: DataSet, done: Record) -> tuple[list[
     guesses = [*scores_LNC, scores_LNC.mean(0)]
     *each, mean = ((s.argmax(1) == data.test.y).float().mean().item() for s in guesses)
     return each, mean
-
-
-def _checkpoint(notebook: str, described: Any) -> Path:
-    digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
-    folder = paths.root() / "runs" / "checkpoints"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{notebook}.{digest.hexdigest()[:12]}.pt"

@@ -4,7 +4,7 @@ What g and h learn depends on labels alone, so hours of a run can be foretold in
 published tiny ImageNet recipe sits at the constant prediction for sixteen epochs.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,13 +44,12 @@ class Variant:
         self, num_classes: int, code_dim: int, *, levels: int | None = None, seed: int = 0
     ) -> list[AE]:
         """Return its untrained autoencoders, the same ones for the same seed."""
-        recipe = replace(self.recipe, code_dim=code_dim)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
+            recipe = replace(self.recipe, code_dim=code_dim)
             made = stack(recipe, num_classes, levels or self.levels)
-            if self.init is not None:
-                for ae in made:
-                    self.init(ae)
+            for ae in made if self.init else ():
+                self.init(ae)
         return made
 
 
@@ -69,16 +68,14 @@ def train_labels(
     batch_size: int,
     lr: Callable[[int], float] | float = 1e-3,
     seed: int = 0,
-    until_right: bool = False,
 ) -> pd.DataFrame:
     """Train label autoencoders on labels alone, each level on the detached code of the one below.
 
     Args:
         steps: batches per epoch; labels are drawn class-balanced, in an order of (seed, epoch).
         lr: learning rate, a number or a function of the epoch (from 0).
-        until_right: end after the first epoch in which every level decodes all classes and none
-            is stalled.
-    Returns: a row an epoch (from 1) and level, see `levels_of`.
+    Returns: a row an epoch (from 1) and level, see `levels_of`, up to the first in
+        which every level decodes all classes and none is stalled.
     """
     rate = lr if callable(lr) else lambda epoch: lr
     optimizers = [
@@ -88,13 +85,20 @@ def train_labels(
     for epoch in range(epochs):
         for optimizer in filter(None, optimizers):
             optimizer.param_groups[0]["lr"] = rate(epoch)
-        for labels in _label_batches(num_classes, steps, batch_size, seed, epoch):
-            codes = shared(one_hot(labels, num_classes))
-            assert isinstance(codes, Codes)  # as of all one-hot rows
-            _step(autoencoders, optimizers, codes)
+        labels, generator = torch.arange(steps * batch_size), generator_for("labels", seed, epoch)
+        drawn = labels[torch.randperm(len(labels), generator=generator)] % num_classes
+        for batch in drawn.split(batch_size):
+            codes = shared(one_hot(batch, num_classes))
+            for ae, optimizer in zip(autoencoders, optimizers, strict=True):
+                code, decoded = ae(codes.rows)
+                if optimizer is not None:
+                    optimizer.zero_grad()
+                    ae.loss(decoded[codes.index], codes.gathered()).backward()
+                    optimizer.step()
+                codes = Codes(code.detach(), codes.index)
         levels = levels_of(autoencoders, num_classes)
         rows += [{"epoch": epoch + 1, **one} for one in levels]
-        if until_right and all(one["right"] == 1 and not one["stalled"] for one in levels):
+        if all(one["right"] == 1 and not one["stalled"] for one in levels):
             break
     return pd.DataFrame(rows)
 
@@ -158,24 +162,3 @@ def milestones(history: pd.DataFrame) -> pd.DataFrame:
         perfect = own.epoch[own.right == 1].min()
         rows.append({"level": level, "escape": escape, "perfect": perfect, "epochs": len(own)})
     return pd.DataFrame(rows)
-
-
-def _step(
-    autoencoders: Sequence[AE], optimizers: Sequence[torch.optim.Optimizer | None], codes: Codes
-) -> None:
-    for ae, optimizer in zip(autoencoders, optimizers, strict=True):
-        code, decoded = ae(codes.rows)
-        if optimizer is not None:
-            optimizer.zero_grad()
-            ae.loss(decoded[codes.index], codes.gathered()).backward()
-            optimizer.step()
-        codes = Codes(code.detach(), codes.index)
-
-
-def _label_batches(
-    num_classes: int, steps: int, batch_size: int, seed: int, epoch: int
-) -> Iterator[Tensor]:
-    count = steps * batch_size
-    generator = generator_for("labels", seed, epoch)
-    labels = torch.arange(count) % num_classes
-    yield from labels[torch.randperm(count, generator=generator)].split(batch_size)

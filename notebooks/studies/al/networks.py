@@ -1,11 +1,9 @@
 """The four networks of the AL experiments as lists of blocks, and the last block of their BP twins.
 
-Pictures are (B, C, H, W). Texts are (x_BTD, mask_BT, ...): B batch, T tokens, N real tokens of a
-batch, D width, H hidden width of one direction; the mask is true at real tokens.
+Pictures are (B, C, H, W). Texts are (x_BTD, mask_BT, ...): B batch, T tokens, D width, H hidden
+width of one direction; the mask is true at real tokens.
 """
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
@@ -22,7 +20,7 @@ def vgg_al(width: float = 1.0, *, channels: int = 3) -> list[nn.Sequential]:
     for widths in ((128, 256), (256, 512), (512,), (512,)):
         parts: list[nn.Module] = []
         for out in (round(width * each) for each in widths):
-            parts += [*_convolution(channels, out, 1), nn.ReLU()]
+            parts += [*convolution(channels, out, 1), nn.ReLU()]
             channels = out
         blocks.append(nn.Sequential(*parts, nn.MaxPool2d(2)))
     return blocks
@@ -42,10 +40,10 @@ class BasicBlock(nn.Module):
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
-        first, second = _convolution(channels, out, stride), _convolution(out, out, 1)
+        first, second = convolution(channels, out, stride), convolution(out, out, 1)
         self.body = nn.Sequential(first, nn.ReLU(), second)
         same = stride == 1 and channels == out
-        self.shortcut = nn.Identity() if same else _convolution(channels, out, stride)
+        self.shortcut = nn.Identity() if same else convolution(channels, out, stride)
         self.activation = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +57,7 @@ def resnet18_al(width: float = 1.0, *, channels: int = 3) -> list[nn.Sequential]
     At width 1 a 32 x 32 image leaves as (B, 512, 4, 4).
     """
     before = round(width * 64)
-    blocks = [nn.Sequential(_convolution(channels, before, 1), nn.ReLU())]
+    blocks = [nn.Sequential(convolution(channels, before, 1), nn.ReLU())]
     for stride, out in ((1, 64), (2, 128), (2, 256), (2, 512)):
         wide = round(width * out)
         pair = BasicBlock(before, wide, stride), BasicBlock(wide, wide, 1)
@@ -74,9 +72,10 @@ def resnet18_al_head(num_classes: int, width: float = 1.0) -> nn.Sequential:
     return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), scores)
 
 
-def _convolution(channels: int, out: int, stride: int) -> nn.Sequential:
-    convolution = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(out))
+def convolution(channels: int, out: int, stride: int) -> nn.Sequential:
+    """Return a 3 x 3 convolution with batch norm."""
+    own = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
+    return nn.Sequential(own, nn.BatchNorm2d(out))
 
 
 class TokenEmbedding(nn.Module):
@@ -153,33 +152,13 @@ class EncoderBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, inputs: Masked) -> Masked:
-        """Attend among the real tokens; padding is left out of all work but attention's, and 0."""
+        """Attend among the real tokens; padding gets 0."""
         x_BTD, mask_BT = inputs
-        here = mask_BT.device.type == "cpu"  # to ask an accelerator how many are real is to wait
-        places_N = torch.arange(mask_BT.numel(), device=mask_BT.device)
-        places_N = places_N[mask_BT.flatten()] if here else places_N
-        x_ND = x_BTD.flatten(0, 1).index_select(0, places_N)
-        x_ND = x_ND + self.dropout(self._attend(self.norms[0](x_ND), places_N, mask_BT))
-        x_ND = x_ND + self.dropout(self.ffn(self.norms[1](x_ND)))
-        y_BTD = _spread(self.norms[2](x_ND), places_N, mask_BT)
-        return y_BTD if here else y_BTD * mask_BT.unsqueeze(2), mask_BT
-
-    def _attend(self, x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
-        """Do what `nn.MultiheadAttention` does, with its weights."""
-        own = self.attention
-        qkv_ND = F.linear(x_ND, own.in_proj_weight, own.in_proj_bias)
-        qkv = _spread(qkv_ND, places_N, mask_BT).unflatten(2, (3, own.num_heads, own.head_dim))
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)  # each (B, heads, T, D / heads)
-        dropout = own.dropout if self.training else 0.0
-        seen = mask_BT[:, None, None, :]
-        y_BTD = F.scaled_dot_product_attention(q, k, v, seen, dropout).transpose(1, 2).flatten(2)
-        return own.out_proj(y_BTD.flatten(0, 1).index_select(0, places_N))
-
-
-def _spread(x_ND: Tensor, places_N: Tensor, mask_BT: Tensor) -> Tensor:
-    """Put the rows of the real tokens back to their places, (B, T, D), and zeros between them."""
-    padded = x_ND.new_zeros(mask_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
-    return padded.view(*mask_BT.shape, -1)
+        seen = self.norms[0](x_BTD)
+        found, _ = self.attention(seen, seen, seen, ~mask_BT, need_weights=False)
+        x_BTD = x_BTD + self.dropout(found)
+        x_BTD = x_BTD + self.dropout(self.ffn(self.norms[1](x_BTD)))
+        return self.norms[2](x_BTD) * mask_BT.unsqueeze(2), mask_BT
 
 
 def transformer(

@@ -1,11 +1,9 @@
 """The last screen of `make demo`: one table, what its marks mean, and two sentences of verdict."""
 
-from collections.abc import Sequence
-
 import pandas as pd
 
+from alkit.lab.viz import label
 from studies.all_methods.runs import ROWS
-from studies.all_methods.tables import label
 
 FACTORS = (
     "Factors of BP: a step on four simulated devices (links and cutting batches free), memory."
@@ -36,12 +34,8 @@ def _line(table: pd.DataFrame, name: str, mark: str) -> str:
     row, bp = table.loc[name], table.loc["bp"]
     accuracy = f"{row.accuracy:.1f}" + (f" ± {row.sd:.1f}" if row.n > 1 else "")
     step, held = row.clock_step_ms / bp.clock_step_ms, row.peak_kib / bp.peak_kib
-    times = f"{_factor(step):>9} {_factor(held):>7}"
+    times = f"{step:8.2f}x {held:6.2f}x"
     return f"{label(name):18} {accuracy:13} {row.waits_removed:26} {times}  {mark}".rstrip()
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}x" if value < 10 else f"{value:.0f}x"
 
 
 def accuracies(table: pd.DataFrame) -> str:
@@ -50,7 +44,9 @@ def accuracies(table: pd.DataFrame) -> str:
     if table.n.max() < 2:
         return "Accuracy: one seed decides nothing."
     sides = {"ahead of": rest[rest.low > 0], "behind": rest[rest.high < 0]}
-    found = [f"{_listed(own.index)} {word} BP" for word, own in sides.items() if len(own)]
+    found = [
+        f"{', '.join(map(label, own.index))} {word} BP" for word, own in sides.items() if len(own)
+    ]
     told = "; ".join(found) or "no method differs from BP"
     return f"Accuracy: by more than the 95 % interval over {table.n.max():.0f} seeds, {told}."
 
@@ -63,10 +59,3 @@ def times(table: pd.DataFrame) -> str:
     here = (table.step_s / table.step_s.bp).drop("bp").sort_values()
     first = f"the fastest, {label(here.index[0])}, takes {here.iloc[0]:.2f}x"
     return f"{told}.\nTwo real cores: {first} of BP, which has both for each operator."
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) > 3:
-        return f"{len(names)} methods"
-    words = [label(name) for name in names]
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -153,16 +153,6 @@ def validated(name: str, data: DataSet, seed: int, lr: float, **options: Any) ->
     return float(found.history.val_acc.max())
 
 
-def best_rates(tried: pd.DataFrame) -> dict[str, float]:
-    """Return each row's rate with the highest validation accuracy, the lower one of equals.
-
-    Args:
-        tried: columns name, lr, val_acc.
-    """
-    ordered = tried.sort_values(["val_acc", "lr"], ascending=[False, True])
-    return ordered.groupby("name", sort=False).lr.first().to_dict()
-
-
 def payload(data: DataSet, batch: int, width: int | None = None) -> list[int]:
     """Return the bytes of a batch that cross each border between blocks."""
     part = data.train.take(torch.arange(batch))
@@ -240,21 +230,6 @@ def of_schedule(name: str) -> dict[str, Any]:
 def devices(name: str) -> int:
     """Return how many devices a row's schedule has: one a stage."""
     return ROWS[name].schedule().stages
-
-
-def held(timeline: Timeline) -> float:
-    """Return the most batches that a device keeps activations of, on the clock."""
-    most = 0.0
-    parts = 1 + max(i.micro for i in timeline.intervals)
-    for stage in {i.stage for i in timeline.intervals}:
-        own = [i for i in timeline.intervals if i.stage == stage]
-        events = [(i.start_s, 1) for i in own if i.kind == "forward"]
-        events += [(i.end_s, -1) for i in own if i.kind == "backward"]
-        now = 0
-        for _, change in sorted(events):
-            now += change
-            most = max(most, now / parts)
-    return most
 
 
 def idle_of(timeline: Timeline, workers: int = 2) -> float:

@@ -80,7 +80,7 @@ def picture(names: Sequence[str]) -> Figure:
     if {"al_pipeline", "bp"} <= lines.keys():
         share = lines["al_pipeline"].span_s / lines["bp"].span_s
         title = f"Simulated, equal blocks: the AL pipeline takes {share:.2f} of backprop's time"
-    named = {f"{label(name)}: {line.span_s:g}": line for name, line in lines.items()}
+    named = {f"{viz.label(name)}: {line.span_s:g}": line for name, line in lines.items()}
     if "elastic" in lines:
         named = {k.replace("elastic", "elastic, nothing frozen yet"): v for k, v in named.items()}
     figure = viz.gantts(named, title, number="batch")
@@ -100,8 +100,3 @@ def by_seed(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return the accuracies of one data set's records: name, seed, accuracy."""
     own = recorded[recorded.metric == "accuracy"].rename(columns={"method": "name"})
     return own.assign(accuracy=own.value.astype(float))[["name", "seed", "accuracy"]]
-
-
-def label(name: str) -> str:
-    """Return a row's name as plots show it."""
-    return viz.label(name)

@@ -11,14 +11,16 @@ from itertools import pairwise
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from studies.al.networks import convolution
+
 
 class ResidualBlock(nn.Module):
     """Two 3 x 3 convolutions with BatchNorm, and a shortcut."""
 
     def __init__(self, channels: int, out: int, stride: int) -> None:
         super().__init__()
-        self.first = _convolution(channels, out, stride)
-        self.second = _convolution(out, out, 1)
+        self.first = convolution(channels, out, stride)
+        self.second = convolution(out, out, 1)
         self.stride, self.more = stride, out - channels
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,7 +43,7 @@ def resnet_cifar(
         raise ValueError(f"depth is {depth}: give 6 n + 2, such as 20")
     n = (depth - 2) // 6
     widths = [width] * (n + 1) + [2 * width] * n + [4 * width] * n
-    units: list[nn.Module] = [nn.Sequential(_convolution(channels, width, 1), nn.ReLU())]
+    units: list[nn.Module] = [nn.Sequential(convolution(channels, width, 1), nn.ReLU())]
     units += [ResidualBlock(one, out, out // one) for one, out in pairwise(widths)]
     head = nn.Linear(4 * width, classes)
     units.append(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head))
@@ -52,8 +54,3 @@ def resnet_cifar(
             nn.init.kaiming_normal_(module.weight)
             nn.init.zeros_(module.bias)
     return units
-
-
-def _convolution(channels: int, out: int, stride: int) -> nn.Sequential:
-    convolution = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(out))

@@ -4,9 +4,8 @@ Time does not depend on what the numbers are, so the batches are random; all tex
 length, so that no method gains from how it treats padding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import torch
@@ -17,16 +16,11 @@ from alkit.al.convert import to_al, to_bp
 from alkit.al.model import ALModel
 from alkit.al.train import Trained, train_epoch
 from alkit.data.labels import one_hot
-from alkit.schedule.clock import Durations, simulate
-from alkit.schedule.flushed import block_by_block
-from alkit.schedule.task import Schedule, al_pipeline
 from studies.al.networks import BiLSTM, EncoderBlock, vgg_al
-from studies.al.profile import Cost, profile
 from studies.common.resnet_cifar import resnet_cifar
 
 KINDS = ("transformer", "lstm", "vgg", "resnet20")
 PICTURES = ("vgg", "resnet20")
-FIXED = {"vgg": 4, "resnet20": 10}  # blocks, beside the BP twin's head
 CLASSES = 4
 Batch = tuple[Any, Tensor]
 
@@ -56,10 +50,11 @@ class Stack:
     kind: str = "transformer"
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ValueError(f"kind is {self.kind!r}: give {', '.join(KINDS)}")
-        if self.kind in FIXED and self.layers != FIXED[self.kind]:
-            raise ValueError(f"{self.kind} has {FIXED[self.kind]} blocks, not {self.layers}")
+        fixed = {"vgg": 4, "resnet20": 10}.get(self.kind, self.layers)  # beside the BP twin's head
+        if self.kind not in KINDS or self.layers != fixed:
+            raise ValueError(
+                f"{self.layers} layers of {self.kind!r}: give {', '.join(KINDS)}, {fixed}"
+            )
 
     def blocks(self) -> list[nn.Module]:
         """Make the blocks, with the same weights every time."""
@@ -102,36 +97,3 @@ class Stack:
         """
         model, batches = self.model("bp" if mode == "bp" else "al"), list(self.stream())
         return train_epoch(model, batches, mode, **options)
-
-    def costs(self, kind: str = "al", *, busy: int = 2, batches: int = 8) -> list[Cost]:
-        """Profile the layers, or with "bp" the blocks, while other cores do the same work."""
-        some = list(islice(self.stream(), batches))
-        return profile(self.model(kind), some, warmup=1, busy=busy)
-
-    def predict(self, cuts: Sequence[int], costs: Sequence[Cost] | None = None) -> Trained:
-        """Return what al_pipeline should take, a worker a core: the clock, fed with busy times.
-
-        Args:
-            costs: of the layers; by default measured now, with as many cores at work as workers.
-        """
-        schedule = al_pipeline(self.layers, cuts)
-        costs = costs or self.costs(busy=schedule.workers, batches=self.batches)
-        return self._virtual(
-            schedule, lambda task: getattr(costs[task.stage], f"{task.kind}_s"), tuple(cuts)
-        )
-
-    def ideal(self, workers: int) -> Trained:
-        """Return what `workers` workers should take that never wait: all costs, over their number.
-
-        Costs are measured now, with as many cores at work as workers.
-        """
-        costs = self.costs(busy=workers, batches=self.batches)
-        share = sum(cost.seconds for cost in costs) / workers
-        seconds = {("forward", 0): share, ("backward", 0): 0.0, ("update", 0): 0.0}
-        return self._virtual(block_by_block(1), seconds)
-
-    def _virtual(
-        self, schedule: Schedule, seconds: Durations, cuts: tuple[int, ...] = ()
-    ) -> Trained:
-        timeline = simulate(schedule, seconds, self.batches)
-        return Trained(torch.empty(0), timeline, timeline.span_s, self.batches * self.texts, cuts)

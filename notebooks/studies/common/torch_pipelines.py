@@ -26,9 +26,7 @@ WARMUP = 2  # steps
 TORCH_NAMES = {"gpipe": "GPipe", "1f1b": "1F1B"}
 
 
-def torch_pipeline(
-    stack: Stack, schedule: str, micro: int, cuts: Sequence[int], *, threads: int = 1
-) -> Trained:
+def torch_pipeline(stack: Stack, schedule: str, micro: int, cuts: Sequence[int]) -> Trained:
     """Train the BP twin with `torch.distributed.pipelining`, a rank a group of blocks.
 
     Args:
@@ -36,20 +34,18 @@ def torch_pipeline(
         micro: micro-batches per batch.
         cuts: the first block of every rank but the first; the head counts as a block.
     """
-    if schedule not in TORCH_NAMES:
-        raise ValueError(f"schedule is {schedule!r}: give {', '.join(TORCH_NAMES)}")
     if stack.texts % micro:
         raise ValueError(f"{stack.texts} samples do not divide into {micro} micro-batches")
     ranks = len(cuts) + 1
-    parts = launch(_pipelined, stack, schedule, micro, cuts, ranks=ranks, threads=threads)
+    parts = launch(_pipelined, stack, schedule, micro, cuts, ranks=ranks)
     return _record(stack, parts)
 
 
-def data_parallel(stack: Stack, *, ranks: int = 2, threads: int = 1) -> Trained:
+def data_parallel(stack: Stack, *, ranks: int = 2) -> Trained:
     """Train the BP twin with `DistributedDataParallel`, an equal part of each batch a rank."""
     if stack.texts % ranks:
         raise ValueError(f"{stack.texts} samples do not divide among {ranks} ranks")
-    return _record(stack, launch(_replicated, stack, ranks=ranks, threads=threads))
+    return _record(stack, launch(_replicated, stack, ranks=ranks))
 
 
 def _pipelined(

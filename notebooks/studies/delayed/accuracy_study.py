@@ -6,7 +6,9 @@
 Sequential training is the same for any number of modules, and DDG is PipeDream: each is run once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pandas as pd
@@ -14,7 +16,12 @@ import pandas as pd
 from alkit.engine.trainer import Record
 from alkit.lab import results
 from alkit.lab.compare import Gap, gap, label
-from studies.common.study import TUNING_SEED, Study, gap_table, mean_accuracies
+from studies.common.study import (
+    TUNING_SEED,
+    contrast_table,
+    gap_table,
+    mean_accuracies,
+)
 
 MARGIN = 1.0  # points: what was published as a slight loss
 CONTRASTS = (("pipedream", "seq"), ("fr", "seq"), ("fr", "pipedream"))
@@ -40,24 +47,18 @@ def cases(
     modules: Sequence[int],
     lrs: Sequence[float],
     seeds: Sequence[int],
-    chosen: Callable[[str, int], float | None] = lambda method, modules: None,
+    best: Mapping[tuple[str, int], float] = MappingProxyType({}),
 ) -> list[Case]:
-    """Return all cases.
-
-    Args:
-        lrs: rates; none to take those that are `chosen`.
-        chosen: the rate of a method and number of modules, or None where there is none yet.
-    """
+    """Return all cases; without `lrs` at the best rates of methods and numbers of modules."""
     found = []
-    for method in methods:
-        for count in modules:
-            own = list(lrs) or [chosen(method, count)]
-            if None in own:
-                raise ValueError(
-                    f"no rate has been chosen for {method} with {count} modules: run it with"
-                    f" lrs=[...] and seeds=[{TUNING_SEED}] first, recorded, or give lrs"
-                )
-            found += [Case(method, count, lr, seed) for lr in own for seed in seeds]
+    for method, count in product(methods, modules):
+        own = lrs or [best[key] for key in [(method, count)] if key in best]
+        if not own:
+            raise ValueError(
+                f"no rate has been chosen for {method} with {count} modules: run it with"
+                f" lrs=[...] and seeds=[{TUNING_SEED}] first, recorded, or give lrs"
+            )
+        found += [Case(method, count, lr, seed) for lr in own for seed in seeds]
     return found
 
 
@@ -84,13 +85,37 @@ def record(run: results.Run, case: Case, fitted: Record | None, model: str, data
         run.record(metric, value, n=n, unit=unit, extra=extra, **labels)
 
 
+def validated(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the tuning seed's validation accuracies: method, modules, lr, value."""
+    columns = [*BY, "lr", "value"]
+    if not len(recorded):
+        return pd.DataFrame(columns=columns)
+    own = recorded[(recorded.seed == TUNING_SEED) & (recorded.metric == "val_accuracy")]
+    return own[columns].astype({"value": float})
+
+
 def best_rates(recorded: pd.DataFrame) -> dict[tuple[str, int], float]:
     """Return by (method, modules) the rate that is best on validation with the tuning seed.
 
     Of equal ones the smallest.
     """
-    found = RATES.chosen_rates(recorded)
-    return {(method, int(modules)): lr for (method, modules), lr in found.items()}
+    own = validated(recorded).sort_values(["value", "lr"], ascending=[False, True])
+    best = own.groupby(BY).head(1)
+    return {(row.method, int(row.modules)): float(row.lr) for row in best.itertuples()}
+
+
+def edges(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the cases whose best rate is the smallest or largest that was tried, diverged or not.
+
+    Where there is one, widen the grid of all.
+    """
+    rows, tuning = [], recorded[recorded.seed == TUNING_SEED]
+    for (method, modules), lr in best_rates(recorded).items():
+        own = tuning[(tuning.method == method) & (tuning.modules == modules)]
+        tried = sorted(own.lr.unique())
+        if lr in (tried[0], tried[-1]):
+            rows.append((method, modules, lr, ", ".join(f"{each:g}" for each in tried)))
+    return pd.DataFrame(rows, columns=[*BY, "lr", "tried"])
 
 
 def accuracies(recorded: pd.DataFrame) -> pd.DataFrame:
@@ -115,15 +140,15 @@ def gaps(recorded: pd.DataFrame, against: str = "seq") -> pd.DataFrame:
     return gap_table(found, ["method", "modules"])
 
 
-def _by_setting(recorded: pd.DataFrame) -> pd.DataFrame:
-    """Return what is compared: at each number of modules its rows, and seq, which has 1."""
-    kept = pd.concat([recorded[recorded.seed == TUNING_SEED], at_chosen_rates(recorded)])
-    made = [kept.iloc[:0]]
-    for modules in sorted(kept.modules[kept.modules > 1].unique()):
-        own = kept[kept.modules.isin([1, modules])]
-        own = own[own.groupby(["data", "model"]).modules.transform("max") > 1]
-        made.append(own.assign(recipe="", model=own.model + f", K = {modules:.0f}"))
-    return pd.concat(made)
+def contrasts(recorded: pd.DataFrame) -> pd.DataFrame:
+    """Return the contrasts that have runs; Holm's rule is over those of a number of modules."""
+    at, found = at_chosen_rates(recorded), []
+    for modules in sorted(at.modules[at.modules > 1].unique()):
+        own = at[at.modules.isin([1, modules])].assign(recipe="")
+        gaps = {f"{one} - {other}": gap(own, one, other) for one, other in CONTRASTS}
+        ran = {name: each for name, each in gaps.items() if each.seeds or each.diverged}
+        found.append(contrast_table(ran, MARGIN, modules=int(modules)))
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
 def _ahead(method: str, base: pd.DataFrame, rows: pd.DataFrame) -> Gap:
@@ -138,9 +163,3 @@ def at_chosen_rates(recorded: pd.DataFrame) -> pd.DataFrame:
     keys = zip(own.method, own.modules, own.lr, strict=True)
     kept = [best.get((m, int(k) if k == k else -1), lr) == lr for m, k, lr in keys]
     return own[kept]
-
-
-RATES = Study(contrasts=(), margin=MARGIN, by=BY)
-STUDY = Study(contrasts=CONTRASTS, margin=MARGIN, rows=_by_setting, missing="left out")
-edges, chosen_rates = RATES.edges, STUDY.chosen_rates
-contrast_gaps, contrasts = STUDY.contrast_gaps, STUDY.table

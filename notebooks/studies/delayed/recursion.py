@@ -111,7 +111,9 @@ class _Recursion:
     ) -> tuple[Tensor, Gradients]:
         for k, shadow in enumerate(self.shadows):
             _load(shadow, self.history[k][versions[k]])
-        loss = self.pipeline.loss_fn(self._forward(batch, x), y)
+        for shadow in self.shadows:
+            x = shadow(x, self._key(batch))
+        loss = self.pipeline.loss_fn(x, y)
         loss.backward()
         return loss.detach(), [_gradients(shadow) for shadow in self.shadows]
 
@@ -138,11 +140,6 @@ class _Recursion:
                 torch.autograd.backward([root for root, _ in pairs], [own for _, own in pairs])
             gradients.append(_gradients(again))
         return loss.detach(), gradients[::-1]
-
-    def _forward(self, batch: int, x: Any) -> Any:
-        for shadow in self.shadows:
-            x = shadow(x, self._key(batch))
-        return x
 
     def _key(self, batch: int) -> tuple[int | str, ...]:
         return self.seed, "once", self.first_batch + batch, 0

@@ -1,16 +1,35 @@
 """What the delayed methods do with K modules and a given forward to backward, as a picture."""
 
+from collections.abc import Callable
+
 import matplotlib.pyplot as plt
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
 from alkit.lab.viz import gantts, label
 from alkit.schedule.clock import simulate
-from studies.delayed.durations import durations
+from alkit.schedule.task import Task
 from studies.delayed.tables import staleness
 
 SHOWN = [name for name, method in METHODS.items() if not method.accumulates]
 BATCHES, LONG = 6, 40  # in the picture; for the cycle
+
+
+def durations(method: str, stages: int, f: float, b: float) -> Callable[[Task], float]:
+    """Return the seconds of tasks of balanced modules: forward f, backward b, updates none.
+
+    A forward that is run again belongs to the backward; the last module has none.
+    """
+    again = METHODS[method].runs_again
+
+    def seconds(task: Task) -> float:
+        if task.kind == "update":
+            return 0.0
+        if task.kind == "forward":
+            return f
+        return b + f if again and task.stage < stages - 1 else b
+
+    return seconds
 
 
 def draw(

@@ -13,7 +13,6 @@ import pandas as pd
 
 from alkit.delayed.methods import METHODS
 from alkit.delayed.schedules import schedule_for
-from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 
 IDLE = "."
@@ -48,20 +47,6 @@ def by_iteration(method: str, stages: int, batches: int) -> pd.DataFrame:
         row = rows.setdefault(task.batch + late, [""] * stages)
         row[task.stage] = f"{row[task.stage]} {words}".strip()
     return _frame(rows, "t")
-
-
-def by_slot(method: str, stages: int, batches: int) -> pd.DataFrame:
-    """Return a row a slot of time, forward and backward taking one slot each."""
-    rows: dict[int, list[str]] = {}
-    seconds = {"forward": 1.0, "backward": 1.0, "update": 0.0}
-    words = cells(method, stages, batches)
-    timeline = simulate(schedule_for(method, stages), lambda task: seconds[task.kind], batches)
-    for interval in timeline.intervals:
-        if interval.kind != "update":
-            task = Task(interval.kind, interval.stage, interval.batch, interval.micro)
-            row = rows.setdefault(round(interval.start_s), [""] * stages)
-            row[task.stage] = words[task]
-    return _frame(rows, "slot")
 
 
 def staleness(method: str, stages: int, batches: int = 12) -> pd.DataFrame:

@@ -7,11 +7,8 @@
     shallow   nothing: all blocks but the last stay as they were drawn
 
 What is no weight, an activation or a pool, sends errors back exactly, and so does a whole block in
-dfa. The networks have no normalisation, which would have to stay on the exact path too. A B_n has a
-column for each value that its block gives, behind the pool: feature maps times positions.
-
-A network of a rule is trained as with backprop, by the same steps; only its gradients differ. All
-B are drawn so that they make an error as long as the last block's transposed weights would.
+dfa. A B_n has a column for each value that its block gives, behind the pool: feature maps times
+positions. A network of a rule is trained as with backprop, by the same steps.
 """
 
 import math
@@ -65,11 +62,8 @@ class FeedbackAlignment(_Ruled):
             for piece in block.pieces:
                 if isinstance(piece, Affine):
                     _draw(piece.back.weight, piece.own.weight[0].numel(), generator)
-                elif any(True for _ in piece.parameters()):
-                    kind = type(piece).__name__
-                    raise NoInverse(
-                        f"block {at} has a {kind}: feedback alignment knows Conv and Dense"
-                    )
+                elif [*piece.parameters()]:
+                    raise NoInverse(f"{piece} has weights: feedback alignment knows Conv, Dense")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (B, C)."""
@@ -103,14 +97,11 @@ class DirectFeedbackAlignment(_Ruled):
 
 
 class Shallow(_Ruled):
-    """The last block learns, the others don't: their weights are no parameters any more."""
+    """The last block learns, the others don't."""
 
     def __init__(self, net: Net, sample: Tensor, seed: int) -> None:
         super().__init__(net, sample, seed)
-        for part in (part.own for block in self.blocks[:-1] for part in block.affine):
-            for name, value in dict(part.named_parameters()).items():
-                delattr(part, name)
-                part.register_buffer(name, value.detach())
+        nn.ModuleList(self.blocks[:-1]).requires_grad_(False)
 
 
 RULES: dict[str, Callable[[Net, Tensor, int], Net]] = {

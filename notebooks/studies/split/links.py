@@ -14,7 +14,6 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
-from typing import NamedTuple
 
 SERVER_ADDRESS = "10.77.255.1"
 BURST_BYTES = 16384
@@ -22,13 +21,6 @@ BURST_BYTES = 16384
 
 class LinksUnavailable(RuntimeError):
     """This machine does not allow it; says what is missing."""
-
-
-class Traffic(NamedTuple):
-    """Bytes that crossed a device's link, headers included."""
-
-    up: int
-    down: int
 
 
 class Links:
@@ -93,11 +85,11 @@ class Links:
             kind = f"tbf rate {int(rate * 1e6)}bit burst {burst}b latency 100ms"
             self._sh(f"{prefix}tc qdisc replace dev {end} root {kind}")
 
-    def traffic(self, device: int) -> Traffic:
-        """Return what crossed a device's link so far."""
+    def traffic(self, device: int) -> tuple[int, int]:
+        """Return the bytes that crossed a device's link so far, up and down, headers included."""
         shown = self._sh(f"ip netns exec dev{self._known(device)} ip -s -j link show d0")
         stats = json.loads(shown)[0]["stats64"]
-        return Traffic(stats["tx"]["bytes"], stats["rx"]["bytes"])
+        return stats["tx"]["bytes"], stats["rx"]["bytes"]
 
     def close(self) -> None:
         """Let go of the namespaces; they last as long as processes inside do."""

@@ -42,24 +42,14 @@ class Outcome:
     timeline: Timeline
 
     @property
-    def iterations_s(self) -> list[float]:
-        """Seconds of every iteration but the first of each round, on device 0."""
-        ends = [
-            (i.batch, i.end_s)
-            for i in self.timeline.intervals
-            if i.resource == "device 0" and i.kind == "update"
-        ]
-        first = {0, *accumulate(len(each["losses"]["0"]) for each in self.plain["rounds"])}
-        return [
-            end - before
-            for (_, before), (step, end) in zip(ends, ends[1:], strict=False)
-            if step not in first
-        ]
-
-    @property
     def iteration_s(self) -> float:
-        """The median of them."""
-        return median(self.iterations_s)
+        """The median seconds of an iteration on device 0, but for the first of each round."""
+        own = [i for i in self.timeline.intervals if i.resource == "device 0"]
+        ends_s = [i.end_s for i in own if i.kind == "update"]
+        rounds = accumulate(len(each["losses"]["0"]) for each in self.plain["rounds"])
+        first = {0, *rounds}
+        spans = enumerate(zip(ends_s, ends_s[1:], strict=False), 1)
+        return median(end - before for step, (before, end) in spans if step not in first)
 
     @property
     def round_s(self) -> float:

@@ -13,7 +13,6 @@ from alkit import fit
 from alkit.data import datasets
 from alkit.delayed import Pipeline, even_cuts
 from alkit.lab import results
-from studies.common.rates import linear
 from studies.common.resnet_cifar import resnet_cifar
 from studies.common.study import TUNING_SEED
 from studies.delayed import accuracy_study as study
@@ -37,10 +36,6 @@ def _pipeline(lr=0.05, modules=2):
 def test_a_run_that_diverges_says_so(digits):
     with pytest.raises(FloatingPointError, match="loss"):
         fit(_pipeline(1e6), digits, epochs=3, batch_size=32, progress=False)
-
-
-def test_rates():
-    assert [linear(10)(m) for m in (0, 1, 5, 10)] == pytest.approx([1.0, 1.0, 5 / 9, 0.0])
 
 
 def _recorded(accuracies):
@@ -78,22 +73,18 @@ def test_rates_are_chosen_with_a_seed_that_does_not_count():
 def test_contrasts_are_those_of_a_number_of_modules():
     points = {("seq", 1): 80, ("fr", 3): 70, ("pipedream", 3): 75, ("fr", 11): 50}
     points = {(*case, 0.1, seed): value for case, value in points.items() for seed in range(5)}
-    frame = _recorded(points | {("fr", 3, 0.1, TUNING_SEED): 50})
-    found = study.contrast_gaps(frame)
-    three, eleven = (("cifar10", f"resnet20, K = {modules}") for modules in (3, 11))
-    assert found[*three, "fr - seq"][0].points == pytest.approx(-10)
-    assert found[*three, "fr - pipedream"][0].points == pytest.approx(-5)
-    assert found[*eleven, "fr - seq"][0].points == pytest.approx(-30)
-    assert (*eleven, "pipedream - seq") not in found  # no runs yet
-    assert study.chosen_rates(frame) == {(*three, "fr"): 0.1}
-    told = study.contrasts(found).set_index(["model", "contrast"]).verdict
-    assert told[three[1], "fr - seq"] == "behind"
+    found = study.contrasts(_recorded(points)).set_index(["modules", "contrast"])
+    assert found.loc[(3, "fr - seq"), "points (n)"].startswith("-10.00")
+    assert found.loc[(3, "fr - pipedream"), "points (n)"].startswith("-5.00")
+    assert found.loc[(11, "fr - seq"), "points (n)"].startswith("-30.00")
+    assert (11, "pipedream - seq") not in found.index  # no runs yet
+    assert found.loc[(3, "fr - seq"), "verdict"] == "behind"
 
 
 def test_cases():
     made = study.cases(["fr"], [2, 3], [0.1, 0.2], [0])
     assert [case.name for case in made][:2] == ["fr K=2 lr=0.1 seed=0", "fr K=2 lr=0.2 seed=0"]
-    chosen = study.cases(["fr"], [2], [], [0, 1], lambda method, count: 0.05)
+    chosen = study.cases(["fr"], [2], [], [0, 1], {("fr", 2): 0.05})
     assert [case.lr for case in chosen] == [0.05, 0.05]
     with pytest.raises(ValueError, match="no rate has been chosen for fr with 2 modules"):
         study.cases(["fr"], [2], [], [0])

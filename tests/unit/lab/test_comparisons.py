@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from alkit.lab.compare import gap, of_seeds
-from studies.common.study import Study, holm
+from studies.common.study import holm, verdict
 
 
 def test_p_of_gaps_and_intervals_are_scipys():
@@ -67,10 +67,7 @@ def test_diverged_runs_leave_no_interval():
     ],
 )
 def test_verdicts(differences, p, said):
-    found, wide, narrow = (
-        of_seeds(differences),
-        *(Study(contrasts=(), margin=m) for m in (0.5, 0.01)),
-    )
-    assert wide.verdict(found, p) == said
-    assert wide.verdict(found._replace(diverged=1), p) == "undecided"
-    assert said != "equal" or narrow.verdict(found, p) == "undecided"
+    found = of_seeds(differences)
+    assert verdict(found, p, 0.5) == said
+    assert verdict(found._replace(diverged=1), p, 0.5) == "undecided"
+    assert said != "equal" or verdict(found, p, 0.01) == "undecided"

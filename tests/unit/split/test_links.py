@@ -58,7 +58,7 @@ def sent(links, size: int, device: int = 0) -> float:
 def test_bytes_cross_the_link_and_are_counted(links):
     before = links.traffic(0)
     seconds = sent(links, 500_000)
-    up = links.traffic(0).up - before.up
+    up = links.traffic(0)[0] - before[0]
     assert 500_000 <= up < 560_000
     assert seconds > 0.8 * 8 * 500_000 / 20e6  # it can't be faster than the line
 

@@ -24,12 +24,8 @@ def test_bytes_are_those_of_activations_gradients_and_codes_that_leave_a_block()
     assert runs.sent_bytes("pipelearn", CROSSING, batch) == 2 * 200  # its one border
 
 
-def test_devices_hold_what_waits_for_its_backward_and_are_idle_meanwhile():
-    held = {name: runs.held(runs.on_clock(name, COSTS)) for name in runs.ROWS}
-    assert held["bp"] == held["al_pipeline"] == held["1f1b"] == held["dtp"] == 1
-    assert held["ddg"] == held["fr"] == held["pipedream"] == 4  # the lowest of four modules
-    line = runs.on_clock("bp", COSTS)
-    assert runs.idle_of(line, 4) == pytest.approx(0.75)  # one device works at a time
+def test_one_device_works_at_a_time_in_backprop():
+    assert runs.idle_of(runs.on_clock("bp", COSTS), 4) == pytest.approx(0.75)
     assert runs.devices("pipelearn") == 2
 
 

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
 import alkit
-from studies.delayed.corrections import GapAware, PipeMare, Predict
+from studies.delayed.corrections import GapAware, Predict
 from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
 
 RATE, XS = 0.05, [1.0, 2.0, 1.0, -1.0, 2.0]
@@ -37,19 +36,18 @@ def adam(parameters):
     return torch.optim.Adam(parameters, lr=RATE)
 
 
-def scalars(method, correction, optimizer=plain_sgd, executor="single", **own):
+def scalars(correction, optimizer, executor="single"):
     """Return the weights (a, b, c) of y = c b a x after five batches."""
     batches = [(torch.tensor([x], dtype=torch.float64), torch.zeros(1)) for x in XS]
     pipeline = alkit.delayed.Pipeline([Times(), Times(), Times()], half_square, [1, 2], optimizer)
-    options = {"correction": correction} | own
-    alkit.delayed.train_epoch(pipeline, batches, method, executor, **options)
+    alkit.delayed.train_epoch(pipeline, batches, "pipedream", executor, correction=correction)
     return [module.blocks[0].w.item() for module in pipeline]
 
 
-def loop(predict=0.0, gaps=False, warmup=0, decay=None, mu=0.0):
+def loop(predict=0.0, gaps=False, mu=0.0):
     """The same by hand: all versions are kept, and every batch looks up what it saw."""
     versions = [[1.0], [1.0], [1.0]]
-    speed, average, sizes = [0.0] * 3, [0.0] * 3, [[], [], []]
+    speed, sizes = [0.0] * 3, [[], [], []]
     speeds = [[0.0], [0.0], [0.0]]
     for m, x in enumerate(XS):
         seen, inputs, value = [max(0, m - d) for d in (2, 1, 0)], [], x
@@ -60,17 +58,13 @@ def loop(predict=0.0, gaps=False, warmup=0, decay=None, mu=0.0):
             value *= used[k]
         error = value
         for k in (2, 1, 0):
-            late, gradient = m - seen[k], error * inputs[k]
-            down = used[k] if decay is None else versions[k][m] - late * average[k]
-            error *= down
+            gradient = error * inputs[k]
+            error *= used[k]
             if gaps and sizes[k]:
                 gap = abs(versions[k][m] - versions[k][seen[k]])
                 gradient /= 1 + gap / (sum(sizes[k]) / len(sizes[k]))
             speed[k] = mu * speed[k] + gradient
-            power = 1 - min(m / warmup, 1) if warmup else 0
-            step = -RATE * max(1, 2 - k) ** -power * speed[k]
-            keeps = (decay or 0) ** (1 / (2 - k)) if k < 2 else 0
-            average[k] = keeps * average[k] + (1 - keeps) * step
+            step = -RATE * speed[k]
             sizes[k].append(abs(step))
             versions[k].append(versions[k][m] + step)
             speeds[k].append(speed[k])
@@ -78,27 +72,23 @@ def loop(predict=0.0, gaps=False, warmup=0, decay=None, mu=0.0):
 
 
 CASES = {
-    "none": ("pipedream", None, {}, plain_sgd),
-    "predict": ("pipedream", Predict(), {"predict": 1.0, "mu": 0.5}, momentum),
-    "gap_aware": ("pipedream", GapAware(), {"gaps": True}, plain_sgd),
-    "gap_aware, momentum": ("pipedream", GapAware(), {"gaps": True, "mu": 0.5}, momentum),
-    "rates": ("pipedream", PipeMare(warmup=4, decay=0.0), {"warmup": 4}, plain_sgd),
-    "weights": ("pipedream_inplace", PipeMare(0, 0.25), {"decay": 0.25}, plain_sgd),
-    "both": ("pipedream_inplace", PipeMare(4, 0.25), {"warmup": 4, "decay": 0.25}, plain_sgd),
+    "none": (None, {}, plain_sgd),
+    "predict": (Predict(), {"predict": 1.0, "mu": 0.5}, momentum),
+    "gap_aware": (GapAware(), {"gaps": True}, plain_sgd),
+    "gap_aware, momentum": (GapAware(), {"gaps": True, "mu": 0.5}, momentum),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_scalars_by_hand(name):
-    method, correction, by_hand, optimizer = CASES[name]
-    found = scalars(method, correction, optimizer)
+    correction, by_hand, optimizer = CASES[name]
+    found = scalars(correction, optimizer)
     assert found == pytest.approx(loop(**by_hand), rel=1e-12)
-    assert scalars(method, correction, optimizer, "threads") == found
+    assert scalars(correction, optimizer, "threads") == found
 
 
-def test_prediction_follows_adam_and_the_rates_to_come():
+def test_prediction_follows_adam():
     """One module below the last, so a forward lacks one update; Adam by its formula."""
-    rates = [1.0, 0.5, 0.25, 2.0, 1.0]
     seen = []
 
     class Seen(Times):
@@ -106,30 +96,22 @@ def test_prediction_follows_adam_and_the_rates_to_come():
             seen.append(self.w.item())
             return super().forward(x)
 
-    def scheduled(parameters):
-        own = adam(parameters)
-        scheduler = LambdaLR(own, lambda batch: rates[min(batch, 4)])
-        own.register_step_post_hook(lambda *_: scheduler.step())
-        return own
-
     batches = [(torch.tensor([x], dtype=torch.float64), torch.zeros(1)) for x in XS]
-    options = {"correction": Predict(rates.__getitem__)}
     predicted = [1.0, 1.0]  # before its first update there is nothing to go by
     for count in range(1, 6):
-        fresh = alkit.delayed.Pipeline([Seen(), Times()], half_square, [1], scheduled)
+        fresh = alkit.delayed.Pipeline([Seen(), Times()], half_square, [1], adam)
         seen.clear()
-        alkit.delayed.train_epoch(fresh, batches[:count], "pipedream", **options)
+        alkit.delayed.train_epoch(fresh, batches[:count], "pipedream", correction=Predict())
         weight = fresh[0].blocks[0].w
         state = {key: own.item() for key, own in fresh.optimizers[0].state[weight].items()}
         mean = state["exp_avg"] / (1 - 0.9 ** state["step"])
         square = state["exp_avg_sq"] / (1 - 0.999 ** state["step"])
-        coming = rates[min(count, 4)]  # of the update that the forward of batch count + 1 lacks
-        predicted.append(weight.item() - RATE * coming * mean / (square**0.5 + 1e-8))
+        predicted.append(weight.item() - RATE * mean / (square**0.5 + 1e-8))
     assert seen == pytest.approx(predicted[:5], rel=1e-9)
 
 
 @pytest.mark.parametrize("method", ["pipedream", "ddg", "ddg_barrier"])
-@pytest.mark.parametrize("correction", [Predict(), GapAware(), PipeMare(50, 0.0)])
+@pytest.mark.parametrize("correction", [Predict(), GapAware()])
 def test_with_one_module_nothing_is_old(method, correction):
     one = trained(mlp(), 1, vectors(6), method)
     assert equal(
@@ -141,7 +123,6 @@ def test_with_one_module_nothing_is_old(method, correction):
     ("method", "own", "words"),
     [
         ("fr", {"correction": Predict()}, "Predict with fr: it is for pipedream, ddg"),
-        ("pipedream", {"correction": PipeMare()}, "PipeMare with pipedream: .* pipedream_inplace"),
         ("pipedream", {"correction": Predict(), "optimizer": plain_sgd}, "SGD says nothing of its"),
     ],
 )

@@ -13,7 +13,6 @@ from alkit import one_hot, to_local, train_epoch
 from alkit.al.backprop import BPModel
 from alkit.al.codes import code_table
 from studies.ladder import variants
-from studies.ladder.models import DeepSupervision
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
 LOCAL = [name for name, variant in variants.VARIANTS.items() if variant.local]
@@ -81,9 +80,8 @@ def by_published(layer, level, s, index, rows):
     return squared(torch.tanh(linear_of(layer.enc.b)(s)), codes.detach()[index]) + autoencoder
 
 
-SAME = {name: name.removesuffix("_head") for name in LOCAL if name.endswith("_head")}
 ORACLES: dict[str, Callable] = {
-    name: globals()[f"by_{SAME.get(name, name)}"] for name in LOCAL if name not in variants.HEADS
+    name: globals()[f"by_{name}"] for name in LOCAL if name not in variants.HEADS
 }
 
 
@@ -118,22 +116,13 @@ def test_a_local_variant_in_plain_torch(name):
             torch.testing.assert_close(parameter.grad, gradient, msg=f"{level} {key}")
 
 
-def test_backprop_variants_in_plain_torch():
-    x, y, index = batch()
-    for name in ("bp", "deep_supervision"):
-        model, exits = made(name), []
-        s = x
-        for block in list(model)[:3]:
-            s = getattr(block, "f", block)(s)
-            b = getattr(block, "b", model[-1])
-            exits.append(linear_of(b)(s))
-        wanted = exits if name == "deep_supervision" else exits[-1:]
-        expected = sum(cross_entropy(scores, index) for scores in wanted)
-        torch.testing.assert_close(model.loss(x, y), expected)
-        parameters = list(model.parameters())
-        ours = torch.autograd.grad(model.loss(x, y), parameters)
-        for own, other in zip(ours, torch.autograd.grad(expected, parameters), strict=True):
-            torch.testing.assert_close(own, other)
+def test_backprop_in_plain_torch():
+    model, (x, y, index) = made("bp"), batch()
+    expected = cross_entropy(linear_of(model[-1])(nn.Sequential(*list(model)[:3])(x)), index)
+    parameters = list(model.parameters())
+    ours = torch.autograd.grad(model.loss(x, y), parameters)
+    for own, other in zip(ours, torch.autograd.grad(expected, parameters), strict=True):
+        torch.testing.assert_close(own, other)
 
 
 # ---- which variants are local ----
@@ -143,10 +132,7 @@ def changed_by_step(model, depth: int) -> list[bool]:
     """Step on the loss of one exit and say which blocks, heads included, changed."""
     x, y, _ = batch()
     before = [copy.deepcopy(dict(block.named_parameters())) for block in model]
-    if isinstance(model, DeepSupervision):
-        model.loss_fn(model.exits(x)[depth], y).backward()
-        model.optimizer.step()
-    elif isinstance(model, BPModel):
+    if isinstance(model, BPModel):
         model.loss(x, y).backward()
         model.optimizer.step()
     else:
@@ -167,23 +153,3 @@ def test_a_step_of_a_block_changes_that_block_alone_or_the_variant_is_not_local(
         alone = [block == depth for block in range(len(model))]
         isolated.append(changed_by_step(model, depth) == alone)
     assert all(isolated) == variants.VARIANTS[name].local
-    if name == "deep_supervision":  # its first exit is above one block only
-        assert isolated == [True, False, False]
-
-
-# ---- a head on top ----
-
-
-@pytest.mark.parametrize("name", ["fixed_codes", "detached", "coupled"])
-def test_a_head_learns_and_leaves_the_layers_to_the_bit(name):
-    model, plain = made(f"{name}_head"), made(name)
-    mode, before = "local" if name == "fixed_codes" else "al", copy.deepcopy(model.head)
-    batches = [batch(seed)[:2] for seed in range(4)]
-    for each in (model, plain):
-        train_epoch(each, batches, mode)
-    ours, others = (list(each.layers.parameters()) for each in (model, plain))
-    assert all(map(torch.equal, ours, others))
-    assert not any(map(torch.equal, model.head.parameters(), before.parameters()))
-    x, _, index = batch()
-    assert torch.equal(model.predict(x, read="code"), plain.predict(x))
-    assert torch.equal(model.predict(x), model.head(model(x, index)[0]))
