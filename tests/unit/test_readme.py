@@ -59,7 +59,7 @@ def test_the_second_saves_and_loads_a_network(run, capsys, tmp_path, monkeypatch
 
 
 def test_a_transformer_that_freezes(capsys):
-    (code,) = [block for block in blocks("docs/guide.md") if "alkit.elastic" in block]
+    (code,) = [block for block in blocks("docs/guide/elastic.md") if "alkit.elastic" in block]
     seen: dict = {}
     exec(code, seen)
     assert len(seen["record"].losses) == 9
@@ -68,6 +68,6 @@ def test_a_transformer_that_freezes(capsys):
 
 
 def test_targets_instead_of_gradients(capsys):
-    (code,) = [block for block in blocks("docs/guide.md") if "dtp.network" in block]
+    (code,) = [block for block in blocks("docs/guide/targets.md") if "dtp.network" in block]
     exec(code, {})
     assert "SHA-256 of all weights: " in capsys.readouterr().out
