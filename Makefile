@@ -28,14 +28,14 @@ test: install  ## lint, unit tests and every notebook
 	@$(MAKE) --no-print-directory notebooks
 
 unit: install
-	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) --durations=20 -m "not soak and not browser and not gpu"
+	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) --durations=20 -m "not soak and not machines and not browser and not gpu"
 
 notebooks: install
 	@$(PYTHON_IN_VENV) -m pytest notebooks --nbval-lax --nbval-current-env --nbval-cell-timeout 300 \
 	    --nbval-sanitize-with .ci/sanitize.cfg -n $(JOBS) --dist loadfile
 
-soak: install  ## the long tests: 10,000 random interleavings of the pipeline
-	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m soak
+soak: install  ## the long tests: 10,000 interleavings, made-up machines, task pages, programs
+	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "soak or machines" && $(PYTHON_IN_VENV) .ci/soak.py --write
 
 flower:  ## fed and splitfed as a Flower app, in an environment of its own: the same weights
 	@test -f .venv-flower/installed || (python3 -m venv --clear .venv-flower && \

@@ -30,7 +30,7 @@ import pytest
 
 HOME = Path(__file__).parents[1]
 TABLE = HOME / "tests" / "mutants.csv"
-QUICK = ["-m", "not soak and not browser and not gpu"]
+QUICK = ["-m", "not soak and not machines and not browser and not gpu"]
 MOST_S, LIMIT_S = 60, 240
 PAIRS = [(ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)]
 PAIRS += [(ast.Is, ast.IsNot), (ast.Add, ast.Sub), (ast.Mult, ast.Div), (ast.And, ast.Or)]

@@ -1,6 +1,6 @@
 """Notebooks in batch by papermill, each in a process of its own, which leaves nothing running.
 
-`docs/runs.md` lists the files in the folder of a run.
+`CONTRIBUTING.md` lists the files in the folder of a run.
 """
 
 import ctypes

@@ -3,7 +3,7 @@
     Run ──► runs/<name>/record.json ──► notebooks/results/*.csv ──► load
             of each run, ignored        `merge`, one at a time      one frame, a row a value
 
-`docs/runs.md` describes the tables. A text that could be taken for a number is in double quotes.
+`CONTRIBUTING.md` describes the tables. A text that could be taken for a number is in double quotes.
 """
 
 import json

@@ -17,6 +17,7 @@ def test_a_page_shows_its_script(page):
     assert shown == page.with_suffix(".py").read_text(), "run python -m tests.tasks"
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("page", tasks.RUN, ids=lambda page: page.stem)
 def test_a_script_prints_what_its_page_says(page):
     said = tasks.printed(page)

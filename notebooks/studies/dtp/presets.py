@@ -1,6 +1,6 @@
 """Networks, pictures and settings of target propagation: as published, and smaller for two cores.
 
-What to know of the six published `reproduce` files is in docs/sources.md; where the files of one
+What to know of the six published `reproduce` files is in notebook 26; where the files of one
 data set disagree, ours agree with the last corrected one.
 """
 

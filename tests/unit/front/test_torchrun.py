@@ -30,6 +30,7 @@ def started(method: str, *, losses: bool = True) -> str:
     return fitted.digest(fitted.fit(method, ranks=2), losses=losses)
 
 
+@pytest.mark.machines
 @needs_machines
 def test_on_two_machines(tmp_path):
     codes, said = machines.on_two(LINE, SCRIPT, *METHODS, disks=tmp_path)
@@ -38,6 +39,7 @@ def test_on_two_machines(tmp_path):
     assert "training goes on: ranks on several machines share no file" in said
 
 
+@pytest.mark.machines
 @needs_machines
 def test_a_killed_run_goes_on(tmp_path):
     """It is killed in its second epoch, and only the first machine has the checkpoint."""

@@ -134,7 +134,7 @@ def test_any_text_and_number_comes_back(text, number):
 def test_the_page_shows_what_works_with_pandas_alone(monkeypatch):
     monkeypatch.undo()
     monkeypatch.chdir(paths.root())
-    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/runs.md").read_text(), re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", Path("CONTRIBUTING.md").read_text(), re.DOTALL)
     seen = {}
     exec(code, seen)
     assert len(seen["accuracy"]) > 100
