@@ -48,7 +48,7 @@ def at(record):
 @pytest.mark.parametrize("method", HELD)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_a_situation_is_what_the_page_says(name, method):
-    assert situations.line(cell(SITUATIONS[name], method, device=ONE)) == SAID[name, method]
+    assert situations.kind(cell(SITUATIONS[name], method, device=ONE)) == SAID[name, method]
 
 
 @pytest.mark.parametrize("method", alkit.METHODS)

@@ -20,7 +20,8 @@ from alkit.al.codes import (
 )
 from alkit.al.recipes import FIXED_CODES, find_recipe
 from alkit.al.rules import to_local
-from tests.helpers import CLASSES, WIDTH, dense_model, made_batches
+from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches
+from tests.make import tanh_blocks
 
 
 def _gradients(model, x, y):
@@ -38,8 +39,7 @@ LOSSES = (F.cross_entropy, F.mse_loss, F.binary_cross_entropy_with_logits)
 @pytest.mark.parametrize(
     ("associated", "first", "labels"),
     [
-        *((F.mse_loss, first, EVERY) for first in LOSSES),
-        *((Contrast(5.0), first, EVERY) for first in LOSSES),
+        *((own, first, EVERY) for own in (F.mse_loss, Contrast(5.0)) for first in LOSSES),
         (F.mse_loss, F.cross_entropy, torch.tensor([0, 0, 2, 0])),  # one class is not there
     ],
 )
@@ -110,8 +110,6 @@ def test_a_recipe_says_whether_codes_are_centred_and_coupled():
         layer = to_al([nn.Linear(WIDTH, 4)], CLASSES, torch.zeros(2, WIDTH), recipe=recipe)[0]
         assert layer.coupled == coupled
         assert layer.enc.loss_fn.centred
-    with pytest.raises(ValueError, match="fixed codes learn nothing"):
-        replace(FIXED_CODES["texts"], coupled=True)
 
 
 def test_fixed_decoder_gives_the_logits_of_the_contrast():
@@ -125,17 +123,13 @@ def test_fixed_decoder_gives_the_logits_of_the_contrast():
 
 def test_an_al_layer_takes_codes_of_any_level():
     layer = AL(ENC(nn.Linear(2, 2), nn.Linear(2, 3)), AE(nn.Linear(4, 3), nn.Linear(3, 4)))
-    with pytest.raises(ValueError, match="the bridge gives"):
-        layer(torch.zeros(2, 2), Codes(torch.eye(4), torch.zeros(3, dtype=torch.int64)))
     _, t = ALModel([layer])[0](torch.zeros(2, 2), Codes(torch.eye(4), torch.tensor([3, 3])))
     assert torch.equal(t.gathered()[0], t.rows[3])
 
 
 def test_fixed_codes_are_local_classifiers():
     """Plain Adam on each block's own cosine cross-entropy ends in the same bits: no label side."""
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
-    model = to_local(blocks, CLASSES, torch.zeros(2, WIDTH), rule="fixed_codes")
+    model = to_local(tanh_blocks(3)[:3], CLASSES, torch.zeros(2, WIDTH), rule="fixed_codes")
     twins = [copy.deepcopy(layer.enc) for layer in model]
     table = model[0].ae.g.table.clone()
     optimizers = [torch.optim.Adam(t.parameters(), lr=3e-3, fused=True) for t in twins]
@@ -150,5 +144,4 @@ def test_fixed_codes_are_local_classifiers():
             optimizer.step()
     assert [len([*layer.ae.parameters()]) for layer in model] == [0, 0, 0]
     for layer, twin in zip(model, twins, strict=True):
-        for own, other in zip(layer.enc.parameters(), twin.parameters(), strict=True):
-            assert torch.equal(own, other)
+        assert not differences(dict(layer.enc.named_parameters()), dict(twin.named_parameters()))

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit import to_al, to_local, train_epoch
+from alkit import to_local, train_epoch
 from alkit.al.rules import RULES
 from studies.ladder import rules
 from tests.helpers import differences, full_state
@@ -181,9 +181,10 @@ def test_rules_and_orders_have_digests_of_their_own():
         assert not differences(*states)
         digests[rule] = model[0].enc.f[0].weight.sum().item()
     assert len(set(digests.values())) == len(EVERY)
+    assert alkit.fit(_made("predsim"), (PICTURES, Y), progress=False).model.rule == "predsim"
 
 
-ASKED = [("al", {}), ("al_pipeline", {"recipe": "coupled"}), ("local_pipeline", {})]
+ASKED = [("al_pipeline", {"recipe": "coupled"})]
 ASKED += [("local", {"rule": FUNCTIONS.get(rule, rule)}) for rule in EVERY]
 
 
@@ -202,40 +203,3 @@ def test_the_door_trains_a_network_as_it_comes(method, own):
     record = alkit.fit(net, loader, method=method, epochs=2, progress=False, **own)
     assert torch.equal(net(x), record.predict(x))
     assert torch.isfinite(net(x)).all()
-
-
-def test_codes_of_al_are_detached_or_coupled_and_learned():
-    found = {}
-    for recipe in ("detached", "coupled"):
-        torch.manual_seed(0)
-        model = to_al(_rows(), CLASSES, ROWS, recipe=recipe)
-        assert (model.rule, model[0].enc.loss_fn.centred) == ("", True)
-        train_epoch(model, [(ROWS, Y)] * 3, "al")
-        found[recipe] = model[1].ae.g[0].weight
-    assert not torch.equal(*found.values())  # the contrast has trained the second
-
-
-REFUSED = [
-    (lambda: to_local(_rows(), CLASSES, ROWS, rule="mono"), "rule is 'mono': give linear, cosine"),
-    (lambda: train_epoch(_made("linear"), [(PICTURES, Y)], "al"),
-     "'al' for ALModel by rule 'linear': give local, local_pipeline"),
-    (lambda: train_epoch(to_al(_rows(), CLASSES, ROWS), [(ROWS, Y)], "local"), "give al, al_m"),
-    (lambda: alkit.fit(_made("linear"), (PICTURES, Y), method="al_pipeline", ranks=2,
-                       progress=False), "by rule 'linear'"),  # before any rank is started
-    (lambda: alkit.fit(_rows(), (ROWS, torch.randn(6, CLASSES)), method="local", loss=F.mse_loss,
-                       progress=False), "local rules compare classes"),
-    (lambda: alkit.fit(_rows(), (ROWS, torch.full((6, 3), 1 / 3)), method="local",
-                       rule=rules.scpl, progress=False), "these labels are shares of classes"),
-    (lambda: alkit.fit(_rows(), (ROWS, Y), method="al", recipe="fixed_codes", progress=False),
-     "or method='local', rule='fixed_codes'"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("call", "message"), REFUSED)
-def test_what_is_no_local_rule_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
-
-
-def test_a_model_of_a_rule_goes_through_the_door_by_its_own_method():
-    assert alkit.fit(_made("predsim"), (PICTURES, Y), progress=False).model.rule == "predsim"

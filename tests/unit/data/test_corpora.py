@@ -1,35 +1,27 @@
-"""Text sets, from made archives of the official form."""
+"""Text sets, from made archives of the official form, and the shipped sentences of docstrings."""
 
 import csv
+import gzip
+import hashlib
 import io
+import json
+from pathlib import Path
 
 import pytest
 import torch
 
-from alkit.base import paths
+from alkit.data import datasets
 from alkit.data.datasets import load
-from alkit.data.parts import DataSet, Part
-
-from .test_archives import make_tar, make_zip
-
-AG = "World Sports Business Sci/Tech".split()
+from tests.unit.data.made import packed
 
 
-@pytest.fixture(autouse=True)
-def shared(tmp_path, monkeypatch):
-    monkeypatch.setattr(paths, "root", lambda: tmp_path)
-    monkeypatch.setenv("ALKIT_DATA", str(tmp_path / "shared"))
-    (tmp_path / "shared").mkdir()
-    return tmp_path / "shared"
-
-
-def table(rows: list[list], **options: object) -> bytes:
+def table(rows):
     text = io.StringIO(newline="")
-    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n", **options).writerows(rows)
+    csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
     return text.getvalue().encode()
 
 
-def rows(count: int, classes: int = 4) -> list[list]:
+def rows(count, classes=4):
     """Rows of the form of AG News; the content's first word is the class, its second the row."""
     return [
         [1 + i % classes, f"Title{i}", f'class{i % classes} row{i}, and "more"\nof it']
@@ -37,67 +29,56 @@ def rows(count: int, classes: int = 4) -> list[list]:
     ]
 
 
-def ag_news(train: list[list] | None = None, test: list[list] | None = None) -> dict[str, bytes]:
-    train, test = train or rows(40), test or rows(8)
-    return {
-        "ag_news_csv/train.csv": table(train),
-        "ag_news_csv/test.csv": table(test),
-        "ag_news_csv/train_titled.csv": b"not read",
-        "ag_news_csv/classes.txt": "\n".join(AG).encode(),
-    }
+def zhang(shared, train=None, test=None, name="ag_news", part="", classes=4):
+    """Write a set of the form of Zhang et al."""
+    half = train if isinstance(train, bytes) else table(train or rows(10 * classes, classes))
+    files = {"train.csv": half, "test.csv": table(test or rows(2 * classes, classes))}
+    files |= {"train_titled.csv": b"not read"}
+    files["classes.txt"] = "\n".join(f"Kind{label}" for label in range(classes)).encode()
+    return packed(shared / f"{name}_csv{part}.tgz", files, f"{name}_csv/")
 
 
-def words(data: DataSet, part: Part) -> list[list[str]]:
+def words(data, part):
     texts = [[data.vocabulary[i] for i in row] for row in part.x.tolist()]
     return [[word for word in text if word != "<pad>"] for text in texts]
 
 
-def test_ag_news(shared):
-    make_tar(shared / "ag_news_csv_train40.tgz", ag_news())
-    data = load("ag_news")
+@pytest.mark.parametrize(("name", "classes"), [("ag_news", 4), ("dbpedia", 14)])
+def test_sets_of_zhang_et_al(shared, name, classes):
+    zhang(shared, name=name, part="_train40", classes=classes)
+    data = load(name)
+    k = classes
     assert data.describe() == (
-        "ag_news: 36 train, 4 validation, 8 test; 4 classes; texts of up to 3 tokens;"
-        f" vocabulary {2 + 36 * 2 + 4}"
+        f"{name}: {9 * k} train, {k} validation, {2 * k} test; {k} classes; texts of up to 3"
+        f" tokens; vocabulary {2 + 9 * k * 2 + k}"
     )
-    assert data.class_names == tuple(AG)
-    assert data.test.y.tolist() == [0, 1, 2, 3] * 2
-    assert data.test.x.dtype == torch.int64
+    assert data.class_names == tuple(f"Kind{label}" for label in range(k))
+    assert data.test.y.tolist() == [*range(k)] * 2
     assert words(data, data.test)[1] == ["title1", "class1", "row1"]
     for part in (data.train, data.validation):
         for text, label in zip(words(data, part), part.y.tolist(), strict=True):
             assert text[1] == f"class{label}"
-    assert torch.bincount(data.validation.y).tolist() == [1, 1, 1, 1]
-
-
-def test_options_of_texts(shared):
-    make_tar(shared / "ag_news_csv.tgz", ag_news())
-    short = load("ag_news", max_len=2, max_size=7)
+    assert torch.bincount(data.validation.y).tolist() == [1] * k
+    again, other = load(name), load(name, seed=2)
+    assert torch.equal(data.train.x, again.train.x)
+    assert words(data, data.train) != words(other, other.train)
+    short = load(name, max_len=2, max_size=7)
     assert short.test.x.shape[1] == 2
     assert len(short.vocabulary) == 7
     with pytest.raises(TypeError, match="max_length"):
-        load("ag_news", max_length=3)
+        load(name, max_length=3)
 
 
 def test_short_texts_are_dropped_from_training_alone_which_makes_the_vocabulary(shared):
     train = [*rows(40), [1, "", ""], [2, "", "The of"], [3, "", "one"]]
-    make_tar(shared / "ag_news_csv.tgz", ag_news(train, [*rows(4), [2, "", "..."]]))
+    zhang(shared, train, [*rows(4), [2, "", "..."], [1, "unheard", "of"]])
     data = load("ag_news")
     assert len(data.train) + len(data.validation) == 40
     assert data.test.x[4].tolist() == [1] + [0] * (data.test.x.shape[1] - 1)
-    make_tar(shared / "ag_news_csv.tgz", ag_news(test=[[1, "unheard", "of"]]))
-    data = load("ag_news")
-    known = set(data.vocabulary)
-    assert "unheard" not in known
     seen = {word for text in words(data, data.train) for word in text}
-    assert known == seen | {"<pad>", "<unk>"}
+    assert {*data.vocabulary} == seen | {"<pad>", "<unk>"}
+    assert "unheard" not in seen
     assert any("<unk>" in text for text in words(data, data.validation))
-
-
-def test_the_split_is_a_function_of_the_seed(shared):
-    make_tar(shared / "ag_news_csv.tgz", ag_news())
-    one, again, other = (load("ag_news", seed=s) for s in (1, 1, 2))
-    assert torch.equal(one.train.x, again.train.x)
-    assert words(one, one.train) != words(other, other.train)
 
 
 DAMAGED = [  # a set, the content of a table
@@ -118,60 +99,30 @@ DAMAGED = [  # a set, the content of a table
 
 @pytest.mark.parametrize(("name", "content"), DAMAGED)
 def test_a_damaged_table_is_no_data_set(shared, name, content):
-    if name == "ag_news":
-        make_tar(shared / "ag_news_csv.tgz", ag_news() | {"ag_news_csv/train.csv": content})
-    else:
-        (shared / "IMDB Dataset.csv").write_bytes(content)
+    zhang(shared, content)
+    (shared / "IMDB Dataset.csv").write_bytes(content)
     with pytest.raises((ValueError, TypeError, AttributeError), match=r"\w"):
         load(name)
 
 
-def test_missing_files_and_sets_without_texts_are_named(shared):
-    files = ag_news()
-    files.pop("ag_news_csv/test.csv")
-    path = make_tar(shared / "ag_news_csv.tgz", files)
-    with pytest.raises(KeyError, match="test.csv"):
-        load("ag_news")
-    path.unlink()
-    with pytest.raises(FileNotFoundError, match=r"alkit.datasets.fetch\('ag_news'\) downloads it"):
-        load("ag_news")
-    make_zip(shared / "SST-2.zip", {"readme": b""})
-    with pytest.raises(KeyError, match="train.tsv"):
-        load("sst2")
-
-
-def test_sets_of_the_form_of_ag_news(shared):
-    files = {f"dbpedia_csv/{n}.csv": table(rows(c, 14)) for n, c in (("train", 140), ("test", 28))}
-    files["dbpedia_csv/classes.txt"] = "\n".join(f"Kind{label}" for label in range(14)).encode()
-    make_tar(shared / "dbpedia_csv_10k.tgz", files)
-    data = load("dbpedia")
-    assert data.num_classes == 14
-    assert (data.class_names[0], data.class_names[13]) == ("Kind0", "Kind13")
-    assert words(data, data.test)[13] == ["title13", "class13", "row13"]
-
-
-def imdb(count: int = 40) -> list[list]:
-    half = count // 2
+def imdb(count=40):
     names = ("negative", "positive")
-    return [["review", "sentiment"]] + [
-        [f"{names[i % 2]} film<br />{'train' if i < half else 'test'} number{i}", names[i % 2]]
-        for i in range(count)
-    ]
+    half = ["train"] * (count // 2) + ["test"] * (count // 2)
+    return [[f"{names[i % 2]} film<br />{half[i]} number{i}", names[i % 2]] for i in range(count)]
 
 
 @pytest.mark.parametrize("form", ["csv", "zip", "tar"])
 def test_imdb_in_each_form(shared, form):
-    (shared / "imdb").mkdir()
+    whole = table([["review", "sentiment"], *imdb()])
     if form == "csv":  # as seed 000 calls it
-        (shared / "IMDB_Dataset.csv").write_bytes(table(imdb()))
+        (shared / "IMDB_Dataset.csv").write_bytes(whole)
     elif form == "zip":
-        make_zip(shared / "imdb" / "IMDB Dataset.csv.zip", {"IMDB Dataset.csv": table(imdb())})
+        packed(shared / "imdb" / "IMDB Dataset.csv.zip", {"IMDB Dataset.csv": whole})
     else:
-        files = {"aclImdb/train/unsup/0_0.txt": b"\xff", "aclImdb/README": b"x"}
-        for i, (text, label) in enumerate(imdb()[1:]):
-            half = "train" if i < 20 else "test"
-            files[f"aclImdb/{half}/{label[:3]}/{i}_7.txt"] = text.encode()
-        make_tar(shared / "aclImdb_v1.tar.gz", files)
+        files = {"train/unsup/0_0.txt": b"\xff", "README": b"x"}
+        for i, (text, label) in enumerate(imdb()):
+            files[f"{'train' if i < 20 else 'test'}/{label[:3]}/{i}_7.txt"] = text.encode()
+        packed(shared / "aclImdb_v1.tar.gz", files, "aclImdb/")
     data = load("imdb")
     assert data.describe().startswith("imdb: 18 train, 2 validation, 20 test; 2 classes;")
     assert data.class_names == ("negative", "positive")
@@ -183,12 +134,33 @@ def test_imdb_in_each_form(shared, form):
 
 
 def test_sst2_takes_quotes_as_they_are_and_dev_as_test(shared):
+    path = packed(shared / "glue" / "SST-2.zip", {"readme": b""})
+    with pytest.raises(KeyError, match=r"train.tsv"):
+        load("sst2")
     train = "sentence\tlabel\n" + "".join(f'row{i} a "good film \t{i % 2}\n' for i in range(20))
-    dev = 'sentence\tlabel\n"bad film\t0\nfine film\t1\n'
-    files = {"SST-2/train.tsv": train.encode(), "SST-2/dev.tsv": dev.encode()}
-    (shared / "glue").mkdir()
-    make_zip(shared / "glue" / "SST-2.zip", files | {"SST-2/original/train.tsv.txt": b""})
+    dev = b'sentence\tlabel\n"bad film\t0\nfine film\t1\n'
+    files = {"train.tsv": train.encode(), "dev.tsv": dev, "original/train.tsv.txt": b""}
+    packed(path, files, "SST-2/")
     data = load("sst2")
     assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, 2)
     assert data.test.y.tolist() == [0, 1]
     assert words(data, data.test) == [["<unk>", "film"], ["<unk>", "film"]]
+
+
+GOLDEN = "4cd4fb165e576313e8292f2e139060699fd237b659dc632206b57b4f0f9a8d8f"
+
+
+def test_the_sentences_of_docstrings_are_the_frozen_ones_and_keep_their_notices():
+    """Their data set has its digest in test_realdata.py."""
+    found = datasets.sentences()
+    texts, labels = found["text"].tolist(), found["label"].tolist()
+    digest = hashlib.sha256(json.dumps([texts, labels, []]).encode())  # as it was frozen
+    assert digest.hexdigest() == GOLDEN
+    file = Path(datasets.__file__).with_name("pydocs.txt.gz").read_bytes()
+    lines = gzip.decompress(file).decode().split("\n")
+    head = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
+    notices = ["numpy 2.4.6", "NumPy Developers", "PyData Development Team", "scikit-learn deve"]
+    notices += ["SciPy Developers", "Facebook", "this list of conditions and the following"]
+    assert [each for each in notices if each not in head] == []
+    said = "pydocs: 3600 train, 1200 validation, 1200 test; 5 classes; texts of up to 40 tokens; "
+    assert load("pydocs").describe() == said + "vocabulary 5000"

@@ -7,15 +7,12 @@ from alkit.base.tree import near
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
-def test_a_tensor_is_near_itself(dtype):
+def test_a_tensor_is_near_itself_and_rounding_near_zero_is_near(dtype):
     x = (torch.randn(8, 8) * 10).to(dtype)
     assert near(x, x.clone())
     assert not near(x, 2 * x)
     assert not near(x, x[:4])
-
-
-def test_rounding_near_zero_is_near():
-    """As an accelerator's convolutions round: each number by itself would be far."""
+    # as an accelerator's convolutions round: each number by itself would be far
     x = torch.randn(1000)
     other = x + 1e-3 * torch.randn(1000)
     assert not torch.allclose(x, other, rtol=1e-2)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from alkit import clipped
-from alkit.delayed import METHODS, Pipeline, train_epoch
+from alkit.delayed import Pipeline, train_epoch
 from studies.delayed.recursion import recursion
 from tests.unit.delayed.nets import (
     CLASSES,
@@ -75,7 +75,7 @@ def positions(optimizer):
 def test_what_is_handed_on_is_not_changed_by_the_update(method, optimizer, clip):
     """In every order that threads may take: the update before or after the neighbour's backward."""
     seen = []
-    for seed in range(6):
+    for seed in range(3):
         made = optimizer if clip is None else clipped(optimizer, clip)
         own = positions(made), method, vectors(6, 1), random.Random(seed)
         seen.append(stepped_in_any_order(*own))
@@ -100,17 +100,18 @@ def test_threads_that_update_before_the_neighbour_looks():
     assert all(equal(one, run("threads", slow=True)) for _ in range(3))
 
 
+class Sum(nn.Module):
+    """a + b: their gradients are one tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = (nn.Parameter(torch.zeros(1, CLASSES)) for _ in range(2))
+
+    def forward(self, x):
+        return x + self.a + self.b
+
+
 def test_two_weights_with_one_gradient_are_halved_once_each():
-    """a + b: their gradients are one tensor, which would be halved twice."""
-
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = (nn.Parameter(torch.zeros(1, CLASSES)) for _ in range(2))
-
-        def forward(self, x):
-            return x + self.a + self.b
-
     linear, own = nn.Linear(WIDTH, CLASSES), Sum()
     x, y = vectors(1, 1)[0]
     score = linear(x).detach().requires_grad_()
@@ -120,17 +121,18 @@ def test_two_weights_with_one_gradient_are_halved_once_each():
     torch.testing.assert_close(own.b, -0.05 * score.grad)
 
 
-def test_a_gradient_that_is_one_number_seen_many_times_can_be_clipped():
+class Scaled(nn.Module):
     """The gradient of a sum is a single number expanded: an operator in place can't write it."""
 
-    class Scaled(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.w = nn.Parameter(torch.ones(4))
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(4))
 
-        def forward(self, x):
-            return x * self.w.sum()
+    def forward(self, x):
+        return x * self.w.sum()
 
+
+def test_a_gradient_that_is_one_number_seen_many_times_can_be_clipped():
     own = Scaled()
     model = pipelined([own, nn.Linear(WIDTH, CLASSES)], clipped(in_place_sgd, 0.01))
     train_epoch(model, vectors(3), "pipedream")
@@ -180,7 +182,7 @@ def shifting(first=Shift):
     ])  # fmt: skip
 
 
-@pytest.mark.parametrize("method", [*REPLAYS, "pipedream", "seq"])
+@pytest.mark.parametrize("method", ["fr", "pipedream_recompute", "pipedream", "seq"])
 def test_a_first_operator_in_place_is_run_again_on_the_same_input(method):
     """Also by the recursion, and for the gradients that it compares with."""
     seen = []
@@ -195,26 +197,23 @@ def test_a_first_operator_in_place_is_run_again_on_the_same_input(method):
     assert equal(*seen)
 
 
-def test_a_module_that_works_in_place_on_some_batches_only_is_refused():
-    class Sometimes(nn.Module):
-        def forward(self, x):
-            return x.add_(0.5) if x[0, 0] > 1e3 else x
+class Sometimes(nn.Module):
+    def forward(self, x):
+        return x.add_(0.5) if x[0, 0] > 1e3 else x
 
+
+def test_a_module_that_works_in_place_on_some_batches_only_is_refused():
     batches = vectors(6)
     batches[4][0][0, 0] = 2e3
     with pytest.raises(RuntimeError, match="changes its input in place.*batch 4.*out of place"):
         train_epoch(shifting(Sometimes), batches, "fr")
 
 
-class Pair(nn.Module):
+class Pair(nn.Linear):
     """Hands on two tensors."""
 
-    def __init__(self):
-        super().__init__()
-        self.one, self.two = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
-
     def forward(self, x):
-        return self.one(x), self.two(x)
+        return super().forward(x), x
 
 
 class Detached(nn.Linear):
@@ -224,11 +223,11 @@ class Detached(nn.Linear):
         return super().forward(x[0].detach())
 
 
-@pytest.mark.parametrize("method", [m for m in sorted(METHODS) if not METHODS[m].accumulates])
+@pytest.mark.parametrize("method", ["ddg_inplace", "fr", "pipedream", "seq"])
 def test_a_module_whose_output_gets_no_gradient_is_frozen_or_named(method):
     def cut_off(learns=False):
         torch.manual_seed(0)
-        below = Pair().requires_grad_(learns)
+        below = Pair(WIDTH, WIDTH).requires_grad_(learns)
         middle = nn.Sequential(Detached(WIDTH, WIDTH), nn.Tanh())
         return pipelined([below, middle, nn.Linear(WIDTH, CLASSES)])
 
@@ -237,7 +236,7 @@ def test_a_module_whose_output_gets_no_gradient_is_frozen_or_named(method):
     model, other = cut_off(), cut_off()
     train_epoch(model, vectors(6), method)
     pairs = zip(bits(other), bits(model), strict=True)
-    assert [torch.equal(a, b) for a, b in pairs] == [True] * 4 + [False] * 4
+    assert [torch.equal(a, b) for a, b in pairs] == [True] * 2 + [False] * 4
     if not method.endswith("_inplace"):
         recursion(other, vectors(6), method)
         assert equal(bits(model), bits(other))

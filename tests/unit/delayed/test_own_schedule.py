@@ -11,6 +11,7 @@ from alkit.delayed.methods import ORDERS
 from alkit.schedule.flushed import of_orders, one_f_one_b
 from alkit.schedule.torch_orders import to_csv, torch_order
 from tests.helpers import on_ranks
+from tests.make import labelled, tanh_blocks
 from tests.unit.delayed.nets import equal, outcome, trained, vectors
 
 SHARED = ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev")
@@ -21,84 +22,93 @@ def sgd(parameters, lr=0.1):
     return torch.optim.SGD(parameters, lr=lr)
 
 
-def blocks():
-    torch.manual_seed(0)
-    hidden = [nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(4)]
-    return [*hidden, nn.Linear(6, 3)]
-
-
-def record(executor, name, micro=4, **own):
+def record(executor, name, micro=4, modules=4, **own):
     own |= {"micro": micro}
     method = name if isinstance(name, str) and name in ORDERS else "1f1b"
     own |= {} if name == method else {"schedule": name}
-    return trained(blocks(), 4, vectors(6), method, executor, **own)
+    return trained(tanh_blocks(4), modules, vectors(6), method, executor, **own)
 
 
 def run(executor, name, **own):
     return outcome(record(executor, name, **own))
 
 
-def two(executor, method="looped_bfs", **own):
-    """Return a run of two modules on two workers."""
-    return outcome(trained(blocks(), 2, vectors(6), method, executor, micro=4, **own))
+# two modules on two workers: a worker is one
+CASES = {name: {"name": name} for name in SHARED + NEIGHBOURS}
+CASES |= {"two": {"name": "looped_bfs", "modules": 2}}
+CASES |= {"halves": {"name": "zero_bubble", "modules": 2}}
 
 
-def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b():
-    plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=4))
-    calls = {name: partial(run, name=name) for name in SHARED} | {"two": two}
-    calls["halves"] = partial(two, method="zero_bubble")
-    calls |= {name: partial(run, name=name) for name in NEIGHBOURS}  # four modules on two ranks
-    ranks = on_ranks(calls, executor="ranks")
-    for name in SHARED + NEIGHBOURS:
-        single = run("single", name)
-        torch.testing.assert_close(single, plain, rtol=1e-5, atol=1e-7)
-        assert equal(run("threads", name), single)
-        assert all(equal(found, single) for found in ranks[name])
-    assert equal(run("single", "interleaved_1f1b"), plain)  # gradients add up alike there
+@pytest.fixture(scope="module")
+def ranks():
+    """What two ranks find, one run after the other."""
+    return on_ranks({name: partial(run, **own) for name, own in CASES.items()}, executor="ranks")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bits_are_equal_on_all_executors_and_gradients_are_those_of_1f1b(case, ranks):
+    own = CASES[case]
+    single, plain = run("single", **own), run("single", **own | {"name": "1f1b"})
+    torch.testing.assert_close(single, plain, rtol=1e-5, atol=1e-7)
+    assert case != "interleaved_1f1b" or equal(single, plain)  # gradients add up alike there
+    if case != "two":
+        assert equal(run("threads", **own), single)
+    assert all(equal(found, single) for found in ranks[case])
+
+
+def test_there_may_be_as_many_workers_as_modules():
     assert len(record("threads", "looped_bfs", workers=4).timeline.resources) == 4
-    assert all(equal(found, two("single", workers=2)) for found in ranks["two"])  # a worker is one
-    halves = two("single", method="zero_bubble")
-    torch.testing.assert_close(halves, two("single", method="1f1b"), rtol=1e-5, atol=1e-7)
-    assert equal(two("threads", method="zero_bubble"), halves)
-    assert all(equal(found, halves) for found in ranks["halves"])
 
 
 def test_a_file_and_a_schedule_are_run(tmp_path):
     made = one_f_one_b(4, 2)
     (tmp_path / "own.csv").write_text(to_csv(made))
-    plain = outcome(trained(blocks(), 4, vectors(6), "1f1b", micro=2))
+    plain = outcome(trained(tanh_blocks(4), 4, vectors(6), "1f1b", micro=2))
     for given in (tmp_path / "own.csv", str(tmp_path / "own.csv"), made):
         assert equal(run("single", given, micro=1), plain)
 
 
 def test_fit_cuts_as_the_schedule_asks(tmp_path):
-    x = torch.randn(64, 6)
-    data, options = (x, x[:, :3].argmax(1)), {"progress": False, "micro": 4}
-    made = alkit.fit(blocks(), data, workers=2, method="interleaved_1f1b", **options)
+    data, options = labelled(64), {"progress": False, "micro": 4}
+    made = alkit.fit(tanh_blocks(4), data, workers=2, method="interleaved_1f1b", **options)
     assert len(made.model) == 4
     assert len(made.timeline.resources) == 2
     own = {"cuts": [2], "workers": 2, "method": "looped_bfs"}
-    assert len(alkit.fit(blocks(), data, **own, **options).timeline.resources) == 2
+    assert len(alkit.fit(tanh_blocks(4), data, **own, **options).timeline.resources) == 2
     (tmp_path / "three.csv").write_text(to_csv(one_f_one_b(3, 4)))
     options |= {"method": "1f1b", "schedule": tmp_path / "three.csv"}
-    assert len(alkit.fit(blocks(), data, **options).model) == 3
+    assert len(alkit.fit(tanh_blocks(4), data, **options).model) == 3
 
 
-@pytest.mark.parametrize(
-    ("method", "given", "micro", "words"),
-    [
-        ("pipedream", one_f_one_b(4, 4), 1, "schedule= is for gpipe, 1f1b"),
-        ("1f1b", "fastest", 4, r"schedule is 'fastest': give a Schedule or a .csv file"),
-        ("1f1b", one_f_one_b(3, 4), 4, "has 3 stages and 4 micro-batches, and there are 4 modules"),
-        ("1f1b", one_f_one_b(4, 4), 2, "has 4 stages and 4 micro-batches, .* and 2 micro-batches"),
-        ("zbv", None, 0, "micro is 0"),
-        ("dualpipev", None, 3, "dualpipev with 4 stages, 2 workers and 3 micro-batches: "),
-        ("interleaved_1f1b", None, 5, "interleaved_1f1b with 4 stages"),
-    ],
-)
-def test_what_does_not_fit_is_refused(method, given, micro, words):
+def forever():
+    """Wait for what comes later."""
+    first = [("forward", 0, 0), ("backward", 0, 0)]
+    return [first, *([("backward", at, 0), ("forward", at, 0)] for at in range(1, 4))]
+
+
+def turned():
+    """Run the second micro-batch before the first, at which a batch is cut."""
+    kinds = "forward", "backward"
+    return [[(kind, at, m) for kind in kinds for m in (1, 0)] for at in range(4)]
+
+
+REFUSED = [
+    ("pipedream", one_f_one_b(4, 4), 1, "schedule= is for gpipe, 1f1b"),
+    ("1f1b", "fastest", 4, r"schedule is 'fastest': give a Schedule or a .csv file"),
+    ("1f1b", one_f_one_b(3, 4), 4, "has 3 stages and 4 micro-batches, and there are 4 modules"),
+    ("1f1b", one_f_one_b(4, 4), 2, "has 4 stages and 4 micro-batches, .* and 2 micro-batches"),
+    ("zbv", None, 0, "micro is 0"),
+    ("dualpipev", None, 3, "dualpipev with 4 stages, 2 workers and 3 micro-batches: "),
+    ("interleaved_1f1b", None, 5, "interleaved_1f1b with 4 stages"),
+    ("1f1b", of_orders("own", forever()), 1, "deadlocks"),
+    ("1f1b", of_orders("own", turned()), 2, "stage 0 runs the forward of micro-batch 1 before 0"),
+]
+
+
+@pytest.mark.parametrize(("method", "given", "micro", "words"), REFUSED)
+def test_what_does_not_fit_is_refused_before_the_first_step(method, given, micro, words):
     with pytest.raises(ValueError, match=words):
-        trained(blocks(), 4, vectors(2), method, schedule=given, micro=micro)
+        trained(tanh_blocks(4), 4, vectors(2), method, schedule=given, micro=micro)
 
 
 def test_workers_that_a_file_does_not_have_are_refused():
@@ -108,20 +118,13 @@ def test_workers_that_a_file_does_not_have_are_refused():
     assert equal(shared, run("single", "1f1b"))
 
 
-def test_an_order_that_would_wait_for_ever_is_refused_before_the_first_step():
-    forwards = [("forward", 0, 0), ("backward", 0, 0)]
-    stuck = [[("backward", at, 0), ("forward", at, 0)] for at in range(1, 4)]
-    with pytest.raises(ValueError, match="deadlocks"):
-        trained(blocks(), 4, vectors(2), "1f1b", schedule=of_orders("own", [forwards, *stuck]))
-
-
 @pytest.mark.parametrize("name", ["zero_bubble", *SHARED])
 def test_by_name_they_are_methods(name):
-    x = torch.randn(70, 6)  # the last batch is smaller
-    data, options = (x, x[:, :3].argmax(1)), {"optimizer": sgd, "lr": 0.1, "progress": False}
+    options = {"optimizer": sgd, "lr": 0.1, "progress": False}
+    data = labelled(70)  # the last batch is smaller
     workers = {"workers": 2} if name in SHARED else {}
-    made = alkit.fit(blocks(), data, method=name, micro=4, **workers, **options)
-    plain = alkit.fit(blocks(), data, method="bp", **options)
+    made = alkit.fit(tanh_blocks(4), data, method=name, micro=4, **workers, **options)
+    plain = alkit.fit(tanh_blocks(4), data, method="bp", **options)
     assert len(made.model) == 2 * (1 + (name in SHARED))
     assert len(made.timeline.resources) == 2
     ours, theirs = (dict(enumerate(own.model.parameters())) for own in (made, plain))
@@ -141,33 +144,32 @@ class Shifted(nn.Module):
         return (self.inner(x) + own + self.shift).unflatten(1, (3, 2)).flatten(1)
 
 
-class Recomputed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.3), nn.Tanh())
-
+class Recomputed(nn.Linear):
     def forward(self, x):
-        return torch.utils.checkpoint.checkpoint(self.inner, x, use_reentrant=False)
+        inner = lambda own: super(Recomputed, self).forward(own).tanh()  # noqa: E731
+        return torch.utils.checkpoint.checkpoint(inner, x, use_reentrant=False)
 
 
-class Frozen(nn.Linear):
-    def __init__(self):
-        super().__init__(6, 6)
-        self.requires_grad_(False)
-
-
-class Twice(nn.Module):
+class Twice(nn.Linear):
     """One weight at two places of a way."""
 
-    def __init__(self):
-        super().__init__()
-        self.inner = nn.Linear(6, 6)
-
     def forward(self, x):
-        return self.inner(torch.tanh(self.inner(x))) + x
+        return super().forward(torch.tanh(super().forward(x))) + x
 
 
-@pytest.mark.parametrize("kind", [Shifted, Recomputed, Frozen, Twice])
+def recomputed():
+    return nn.Sequential(Recomputed(6, 6), nn.Dropout(0.3))
+
+
+def frozen():
+    return nn.Linear(6, 6).requires_grad_(False)
+
+
+def twice():
+    return Twice(6, 6)
+
+
+@pytest.mark.parametrize("kind", [Shifted, recomputed, frozen, twice])
 @pytest.mark.parametrize("name", ["zero_bubble", "zbv"])
 def test_half_backwards_find_all_gradients(kind, name):
     def made():
@@ -176,13 +178,3 @@ def test_half_backwards_find_all_gradients(kind, name):
 
     one, other = (trained(made(), 4, vectors(4), order, micro=4) for order in ("1f1b", name))
     torch.testing.assert_close(outcome(other), outcome(one), rtol=1e-5, atol=1e-6)
-
-
-def test_forwards_out_of_order_are_refused_before_the_first_step():
-    """The first module cuts a batch when its first micro-batch is due."""
-    orders = [
-        [*(("forward", at, m) for m in (1, 0)), *(("backward", at, m) for m in (1, 0))]
-        for at in range(4)
-    ]
-    with pytest.raises(ValueError, match="stage 0 runs the forward of micro-batch 1 before 0"):
-        trained(blocks(), 4, vectors(2), "1f1b", schedule=of_orders("own", orders))

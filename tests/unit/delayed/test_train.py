@@ -1,13 +1,15 @@
-"""The calls that users make: what they return, and what they refuse."""
+"""The calls that users make: what they return, where they cut, and what they refuse."""
 
 import copy
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+import alkit
 from alkit import set_device
 from alkit.delayed import Pipeline, even_cuts, schedule_for, train_epoch
 from alkit.delayed.methods import ORDERS
@@ -82,26 +84,73 @@ def test_tied_parameters_in_one_module_are_fine():
     assert torch.isfinite(record.losses).all()
 
 
+X, Y = torch.randn(64, 32), torch.arange(64) % 3
+
+
+def uneven():
+    """Return four blocks, of which the last costs most by far."""
+    torch.manual_seed(0)
+    wide = nn.Sequential(nn.Linear(32, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU())
+    thin = [nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.1), nn.BatchNorm1d(32)) for _ in range(3)]
+    return [*thin, nn.Sequential(wide, nn.Linear(512, 3))]
+
+
+def fitted(blocks, method="pipedream", **own):
+    own = {"workers": 2, "batch_size": 32, "lr": 0.01, "progress": False} | own
+    return alkit.fit(blocks, (X, Y), method=method, **own)
+
+
+@pytest.mark.parametrize("method", ["fr", "1f1b"])
+def test_a_dear_block_has_a_worker_for_itself(method):
+    micro = {"micro": 2} if method == "1f1b" else {}
+    record = fitted(uneven(), method, cuts="balanced", **micro)
+    assert record.model.cuts == (3,)
+
+
+def test_ranks_cut_alike_and_numbers_of_numpy_are_cuts():
+    assert fitted(uneven(), cuts="balanced", workers=None, ranks=2).model.cuts == (3,)
+    assert fitted(uneven(), cuts=np.array([2])).model.cuts == (2,)
+
+
+def test_bits_of_balanced_cuts_are_those_of_the_same_cuts_given_by_hand():
+    """Nothing was trained, nothing drawn by what was measured."""
+    first, drawn = fitted(uneven(), cuts="balanced"), torch.get_rng_state()
+    second = fitted(uneven(), cuts=[3])
+    assert torch.equal(drawn, torch.get_rng_state())
+    assert first.losses.tolist() == second.losses.tolist()
+    states = [each.model.state_dict().values() for each in (first, second)]
+    assert all(torch.equal(*pair) for pair in zip(*states, strict=True))
+
+
+def test_a_saved_network_says_the_cuts(tmp_path):
+    record = fitted(uneven(), cuts="balanced")
+    alkit.save(record, tmp_path / "net.pt")
+    loaded = alkit.load(tmp_path / "net.pt", uneven())
+    assert loaded.cuts == (3,)
+    assert torch.equal(loaded.predict(X), record.predict(X))
+
+
 TWO = vectors(2)
 REFUSED = [
     (lambda: even_cuts(3, 4), "4 modules for 3 blocks: give 1 to 3"),
     (lambda: Pipeline(mlp(), F.cross_entropy, [7]), r"cuts \[7\] for 6 blocks"),
     (lambda: Pipeline(mlp(), F.cross_entropy, [2.5]), "a cut falls between blocks"),
-    (lambda: Pipeline(mlp(), F.cross_entropy, [3, 2]), "rising"),
     (lambda: Pipeline([], F.cross_entropy), "there are no blocks"),
     (lambda: Pipeline(_tied(), F.cross_entropy, [2]), "modules 0 and 1 share a parameter"),
     (lambda: trained(mlp(), 2, TWO, "dgd"), "unknown method 'dgd'"),
     (lambda: trained(mlp(), 2, TWO, "ddg", "proceses"), "give single, threads, ranks"),
     (lambda: trained(mlp(), 2, TWO, "fr", workers=1), "beside executor 'single': free workers are"),
+    (lambda: trained(mlp(), 2, TWO, "1f1b", clip=0.0), "clip is 0.0: it must be"),
     (
-        lambda: trained(mlp(), 2, TWO, "1f1b", clip=0.0),
-        "clip is 0.0: it must be",
+        lambda: trained(mlp(), 2, TWO, "pipedream", recompute=True),
+        "recompute is True, which pipedream can't take: it is",
     ),
-    (lambda: schedule_for("dgd", 2), "unknown method 'dgd'"),
     (lambda: schedule_for("ddg", 0), "stages is 0"),
     (lambda: schedule_for("ddg", 2, 0), "micro is 0"),
     (lambda: schedule_for("ddg", 2, 2), "micro-batches are for 2bw, gpipe, 1f1b"),
     (lambda: schedule_for("2bw", 4, 3), "give at least as many as stages"),
+    (lambda: fitted(uneven(), cuts="even"), "cuts is 'even': give block numbers, or 'balanced'"),
+    (lambda: fitted(uneven(), cuts="balanced", checkpoint="run.pt"), "needs the cuts that it had"),
     (lambda: resnet_cifar(21), r"give 6 n \+ 2"),
 ]
 

@@ -1,7 +1,5 @@
 """Pieces, blocks and networks: what training is put together from; and what is refused."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
@@ -66,17 +64,17 @@ def test_copied_feedback_is_the_transpose(module, shape):
         torch.testing.assert_close(piece.feedback_gradient(outer, v), wanted)
 
 
-def test_published_pools_are_transposes_only_of_maxima_that_do_not_overlap():
-    for module, x, exact in (
-        (nn.AdaptiveAvgPool2d(1), torch.randn(1, 1, 2, 2), False),
-        (nn.MaxPool2d(3, 2, 1), torch.arange(25.0).view(1, 1, 5, 5).sin(), False),
-        (nn.MaxPool2d(2), torch.randn(1, 1, 5, 5), True),
-    ):
-        block = Block(module)
-        y, notes = block(x)
-        jacobian = torch.autograd.functional.jacobian(lambda v, own=block: own(v)[0], x)
-        transposed = jacobian.reshape(y.numel(), -1).T @ y.flatten()
-        assert torch.allclose(block.feedback(y, notes).flatten(), transposed) == exact
+POOLS = [(nn.AdaptiveAvgPool2d(1), 2, False), (nn.MaxPool2d(3, 2, 1), 5, False)]
+POOLS += [(nn.MaxPool2d(2), 5, True)]
+
+
+@pytest.mark.parametrize(("module", "side", "exact"), POOLS)
+def test_published_pools_are_transposes_only_of_maxima_that_do_not_overlap(module, side, exact):
+    block, x = Block(module), torch.arange(1.0 * side**2).view(1, 1, side, side).sin()
+    y, notes = block(x)
+    jacobian = torch.autograd.functional.jacobian(lambda v: block(v)[0], x)
+    transposed = jacobian.reshape(y.numel(), -1).T @ y.flatten()
+    assert torch.allclose(block.feedback(y, notes).flatten(), transposed) == exact
 
 
 SLOPES = [nn.ELU(), nn.ELU(0.5), nn.Tanh(), nn.LeakyReLU(0.1), nn.LeakyReLU(inplace=True)]
@@ -94,10 +92,8 @@ def test_matched_activations(module):
 
 
 def test_an_activation_in_place_leaves_what_others_read():
-    block, plain = Block(nn.ELU(inplace=True)), Block(nn.ELU())
-    z = torch.randn(5)
-    kept = z.clone()
-    h, notes = block(z)
+    block, plain, z = Block(nn.ELU(inplace=True)), Block(nn.ELU()), torch.randn(5)
+    kept, (h, notes) = z.clone(), block(z)
     before = h.clone()
     assert torch.equal(block.feedback(h, notes), plain.feedback(before, notes))
     assert torch.equal(z, kept)
@@ -129,54 +125,20 @@ def test_weights_are_those_of_torch():
     assert torch.equal(again.blocks[4].pieces[0].own.weight, net.blocks[4].pieces[0].own.weight)
 
 
-# ---- networks of a user's modules
-
-x = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(1))
-y = torch.randint(3, (40,), generator=torch.Generator().manual_seed(2))
-
-
-def blocks(act=nn.ELU):
-    torch.manual_seed(0)
-    return [
+@pytest.mark.parametrize("act", [nn.ELU, nn.ReLU, nn.Tanh, lambda: nn.LeakyReLU(0.1)])
+def test_the_network_computes_what_the_blocks_do(act):
+    own = [
         nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), act(), nn.MaxPool2d(2)),
         nn.Sequential(nn.Conv2d(4, 6, 3, stride=2, padding=1, bias=False), act()),
         nn.Flatten(),
         nn.Sequential(nn.Linear(24, 8), act(), nn.Identity()),
         nn.Linear(8, 3),
     ]
-
-
-@pytest.mark.parametrize("act", [nn.ELU, nn.ReLU, nn.Tanh, lambda: nn.LeakyReLU(0.1)])
-def test_the_network_computes_what_the_blocks_do(act):
-    own = blocks(act)
-    net = dtp.from_blocks(own)
+    net, x = dtp.from_blocks(own), torch.randn(40, 1, 8, 8)
     assert torch.equal(net(x), nn.Sequential(*own)(x))
     assert [net.label(n) for n in range(len(net))] == ["conv_0", "conv_1", "fc_2", "fc_3"]
     shared = {id(p) for p in nn.ModuleList(own).parameters()}
     assert shared <= {id(p) for p in net.parameters()}
-
-
-def test_a_symmetric_exact_feedback_gives_backprop_s_gradient():
-    """With transposed weights a small target's gradient is beta times backprop's."""
-    net = dtp.from_blocks(blocks()[3:], switches=dtp.EXACT).double()
-    net.make_symmetric()
-    for part in (part for block in net for part in block.affine):
-        nn.init.normal_(part.own.bias)
-    given = torch.randn(16, 24, dtype=torch.float64)
-    rows = torch.eye(3, dtype=torch.float64)[y[:16]]
-    assert angles.compare(net, given, rows, 1e-5).angle.max() < 0.1
-
-
-@pytest.mark.parametrize("method", ["dtp", "tp"])
-def test_blocks_train_in_place_by_the_one_face(method):
-    own = blocks()
-    before = copy.deepcopy(nn.ModuleList(own)).state_dict()
-    options = {"iterations": 2, "lr": 1e-3, "batch_size": 8, "progress": False}
-    record = alkit.fit(own, (x, y), method=method, **options)
-    after = nn.ModuleList(own).state_dict()
-    assert all(not torch.equal(after[name], before[name]) for name in before)
-    assert torch.isfinite(record.losses).all()
-    assert torch.equal(record.predict(x), nn.Sequential(*own)(x).detach())
 
 
 class Doubled(dtp.Piece):
@@ -213,19 +175,13 @@ def test_what_has_no_inverse_is_named(module):
         dtp.from_blocks([nn.Conv2d(1, 1, 3), nn.Sequential(nn.ELU(), module), nn.Linear(8, 3)])
 
 
-# ---- settings
-
-
 def test_numbers_of_each_feedback():
     assert aligned("sigma", 0.1, LOOPS) == dict.fromkeys(LOOPS, 0.1)
     assert aligned("sigma", (0.1, 0.2, 0.3), LOOPS) == {1: 0.1, 2: 0.2, 3: 0.3}
-    for wrong in ((1, 2), (1, 2, 3, 4), ()):
-        said = rf"sigma has {len(wrong)} numbers and there are 3 .* \(conv_1, conv_2, fc_3\)"
-        with pytest.raises(ValueError, match=said):
-            aligned("sigma", wrong, LOOPS)
-    for name, wrong in (("iterations", -1), ("iterations", 1.5), ("sigma", (0.1, -0.1, 0.1))):
-        with pytest.raises(ValueError, match="none may be negative, iterations are whole"):
-            aligned(name, wrong, LOOPS)
+
+
+def wrong(name, *given):
+    return lambda: aligned(name, given[0] if len(given) == 1 else given, LOOPS)
 
 
 def fitted(**options):
@@ -237,6 +193,10 @@ REFUSED = [
     (fitted(index="both"), "index is 'both': give own, frozen"),
     (fitted(samples=0), "samples is 0: it must be at least 1"),
     (fitted(iterations=(1, 2)), "iterations has 2 numbers and there are 3 trained feedbacks"),
+    (wrong("sigma", 1, 2), r"sigma has 2 numbers and there are 3 .* \(conv_1, conv_2, fc_3\)"),
+    (wrong("sigma", 1, 2, 3, 4), "sigma has 4 numbers and there are 3"),
+    (wrong("sigma", 0.1, -0.1, 0.1), "none may be negative, iterations are whole"),
+    (wrong("iterations", 1.5), "none may be negative, iterations are whole"),
     (lambda: dtp.network("vgg"), "network is 'vgg': give simple_vgg"),
     (lambda: dtp.network("simple_vgg", side=16), "pictures are too small for 5 pools"),
     (lambda: Block(nn.LayerNorm(3)), "in this block has no inverse here: take AdaptiveAvgPool2d"),
@@ -255,9 +215,6 @@ def test_what_is_refused(call, words):
 def test_what_is_not_finite_is_named():
     with pytest.raises(FloatingPointError, match="feedback loss of conv_1 .* lower feedback_lr"):
         fitted(feedback_lr=1e6, iterations=30, sigma=1.0)()
-
-
-# ---- noise, angles, presets
 
 
 def test_noise_is_a_function_of_its_key():

@@ -2,8 +2,8 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
@@ -14,16 +14,15 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 import alkit
 from alkit.data.parts import Pairs
-from alkit.elastic import Network, Settings, bert_classifier, trainer, vit_classifier
+from alkit.elastic import Network, bert_classifier, trainer, vit_classifier
 from alkit.elastic.encoder import BertSizes, ViTSizes
-from alkit.elastic.freeze import Observation, cap
-from alkit.elastic.layout import Layout, Planner
+from alkit.elastic.freeze import cap
+from alkit.elastic.layout import Layout
 from alkit.elastic.pipeline import Trained
 from alkit.elastic.stage import Replica
 from alkit.elastic.trainer import order
 from alkit.elastic.units import is_dropped, tensors_of
 from alkit.engine.trainer import Record
-from tests.helpers import on_ranks
 
 LAYERS = 4
 
@@ -89,13 +88,11 @@ def training(task: str = "vit", settings: Any = None, **options: Any) -> Callabl
     return partial(train, make(), data(), settings or SETTINGS, **options)
 
 
-def on_devices(calls: Mapping[str, Callable[..., Any]], ranks: int = 2) -> dict[str, list[Any]]:
-    """Return by name what each rank found: all calls in one start of processes."""
-    return on_ranks(calls, ranks)
+def holding(call: Callable[[], Found]) -> tuple[Found, list[tuple[list[int], list[int]]], bool]:
+    """Make a call; return also, an epoch, of which units this rank has weights, and moments.
 
-
-def holding(call: Callable[[], Found]) -> tuple[Found, list[tuple[list[int], list[int]]]]:
-    """Make a call; return also, an epoch, of which units this rank has weights, and moments."""
+    And whether it has the whole network at the end.
+    """
     there, run = [], trainer.run_epoch
 
     def looked(replica: Replica, *rest: Any) -> Trained:
@@ -107,45 +104,31 @@ def holding(call: Callable[[], Found]) -> tuple[Found, list[tuple[list[int], lis
         return found
 
     with patch.object(trainer, "run_epoch", looked):
-        return call(), there
+        found = call()
+    return found, there, not any(map(is_dropped, found.record.model.parameters()))
 
 
 def shared_out(network: Network, layout: Layout, rank: int) -> tuple[list[int], list[int]]:
     """Return of which units a rank is to have weights, and moments."""
+    if rank >= layout.stages * layout.replicas:
+        return [], []
     low, high = layout.bounds[rank % layout.stages]
     front = [] if rank % layout.stages else range(layout.start)
     return [*front, *range(low, high)], [*range(max(low, network.first(layout.frozen)), high)]
 
 
-def planner(network: Network, settings: Mapping[str, Any]) -> Planner:
-    """Return what makes the layouts of a call on two devices."""
-    names = {each.name for each in fields(Settings)}
-    own = Settings(**{name: value for name, value in settings.items() if name in names})
-    return network.planner(own, devices=2, batch=settings["batch_size"])
-
-
 def adamw(parameters: Iterable[Any], lr: float = 1e-3, decay: float = 0.01) -> torch.optim.AdamW:
     """Return AdamW that lets matrices decay: no biases, norms or positions."""
     own = list(parameters)
-    matrices = [each.dim() > 1 and each.shape[0] > 1 for each in own]
+    decays = [p.dim() > 1 and len(p) > 1 for p in own]
     groups = [
-        {"params": [p for p, one in zip(own, matrices, strict=True) if one], "weight_decay": decay},
-        {"params": [p for p, one in zip(own, matrices, strict=True) if not one], "weight_decay": 0},
+        {"params": [p for p, d in zip(own, decays, strict=True) if d == one], "weight_decay": rate}
+        for one, rate in ((True, decay), (False, 0))
     ]
     return torch.optim.AdamW(groups, lr=lr)
 
 
 sgd = partial(torch.optim.SGD, momentum=0.9)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Freezes counts[T - 1] layers at evaluation T, then what the last one says."""
-
-    counts: tuple[int, ...]
-
-    def __call__(self, moment: Observation) -> int:
-        return self.counts[min(moment.evaluation, len(self.counts)) - 1]
 
 
 @dataclass
@@ -190,10 +173,8 @@ def warm_cosine(steps: int, warmup: float = 0.1) -> Callable[[Any], LRScheduler]
     rising = warmup * steps
 
     def factor(done: int) -> float:
-        step = done + 1
-        if step < rising:
-            return step / rising
-        return (1 + math.cos(math.pi * (step - rising) / (steps - rising))) / 2
+        fall = (1 + math.cos(math.pi * (done + 1 - rising) / (steps - rising))) / 2
+        return min((done + 1) / rising, fall)
 
     return alkit.each_batch(partial(LambdaLR, lr_lambda=factor))
 

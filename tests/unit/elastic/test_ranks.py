@@ -1,4 +1,4 @@
-"""Elastic training over processes: the same training, and what becomes of a rank that dies."""
+"""Elastic training over processes: the same training, what a rank holds, sends, and leaves."""
 
 import io
 import os
@@ -8,26 +8,28 @@ from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from alkit import launch
+from alkit.data.parts import Pairs
+from alkit.elastic import trainer
 from alkit.elastic.freeze import cap
+from alkit.elastic.units import Units, World, is_dropped
 from alkit.engine.launch import RankFailed
-from studies.elastic import ablation as study
-from studies.elastic.tasks import Task
-from tests.helpers import refused
+from tests.helpers import on_ranks, refused
 from tests.unit.elastic.helpers import (
     SETTINGS,
-    Found,
+    TASKS,
+    adamw,
     close,
     expected,
     holding,
     images,
     make_vit,
-    on_devices,
     plain,
     same,
     sgd,
@@ -35,8 +37,19 @@ from tests.unit.elastic.helpers import (
     train,
     training,
 )
+from tests.unit.elastic.test_equalities import NORMED, normed, statistics
 
 SGD = SETTINGS | {"freeze": "none", "optimizer": sgd, "lr": 0.05}
+UNEVEN = SETTINGS | {"batch_size": 5, "scheduler": None}
+# a task, options, the layouts (stages, replicas), is something stored
+RUNS = {
+    "texts": ("bert", {"micro": 4}, {(2, 1), (1, 2)}, True),
+    "gpipe": ("vit", {"schedule": "gpipe"}, {(2, 1), (1, 2)}, True),
+    "two stages to the end": ("bert", {"budget": 1e-9}, {(2, 1)}, True),
+    "nothing": ("vit", {"pipe": False, "dp": False, "cache": False}, {(2, 1)}, False),
+    "a pipeline": ("vit", {"dp": False}, {(2, 1), (1, 1)}, True),
+    "replicas": ("bert", {"stages": 1}, {(1, 2)}, True),
+}
 
 
 class Dies:
@@ -58,19 +71,15 @@ def killed(tmp_path_factory):
     """A run whose rank 0, which has made a folder of features, dies after two epochs."""
     folder, features = (tmp_path_factory.mktemp(name) for name in ("killed", "features"))
     options = {"freeze": Dies(folder / "asked"), "checkpoint": folder / "run.pt"}
-    run = partial(_in_folder, str(features), training(**options))
     with pytest.raises(RankFailed) as failed:
-        launch(run, ranks=2)
+        launch(partial(_in_folder, str(features), training(**options)), ranks=2)
     return SimpleNamespace(failed=failed.value, options=options, left=[*features.iterdir()])
 
 
 def _in_folder(folder, call):
     """Make a call whose files of features lie in this folder."""
-    tempfile.tempdir = folder
-    try:
+    with patch.object(tempfile, "tempdir", folder):
         return call()
-    finally:
-        tempfile.tempdir = None
 
 
 def _other_weights():
@@ -81,79 +90,97 @@ def _other_weights():
     return refused(partial(train, network, images(), SETTINGS))
 
 
+def _bfloat16(**options):
+    data = Pairs(images().x.bfloat16(), images().y)
+    return train(make_vit().bfloat16(), data, SETTINGS, **options)
+
+
+def _sent(path):
+    """Return how many units' weights this rank had sent at the end of each epoch, and at all."""
+    sent, ends, (send, row) = [], [], (Units._trained, trainer.Trainer.row)
+    options = {"nothing": {}, "validation": {"validation": images(6)}}
+    options |= {"checkpoint": {"checkpoint": path}, "layout": {"freeze": "schedule"}}
+    found = {}
+    for name, own in options.items():
+        sent.clear()
+        ends.clear()
+        with (
+            patch.object(Units, "_trained", lambda *a, **b: sent.append(a[1]) or send(*a, **b)),
+            patch.object(trainer.Trainer, "row", lambda *a: ends.append(len(sent)) or row(*a)),
+        ):
+            made = holding(partial(train, make_vit(), images(), SETTINGS | SGD | own, ranks=2))
+            dist.barrier()
+        assert len(made[0].losses) == 12
+        found[name] = [*ends, len(sent)]
+        assert made[2]
+    return found
+
+
 @pytest.fixture(scope="module")
 def two(killed, tmp_path_factory):
     """What two ranks find, one run after the other, and what they print."""
-    none = str(tmp_path_factory.mktemp("no") / "folder")
+    folder = tmp_path_factory.mktemp("ranks")
+    runs = {
+        name: partial(holding, training(task, test=TASKS[task][1](10), **options))
+        for name, (task, options, *_) in RUNS.items()
+    }
     with redirect_stdout(io.StringIO()) as said:
-        found = on_devices({
-            "texts": training("bert"),
-            "nothing": training(pipe=False, dp=False, cache=False),
-            "a pipeline": training(dp=False),
-            "replicas": training("bert", stages=1),
+        found = on_ranks(runs | {
             "gone on": training(**killed.options),
-            "no folder": partial(_in_folder, none, training()),
+            "no folder": partial(_in_folder, str(folder / "none"), training()),
             "other weights": _other_weights,
+            "norms": partial(train, normed(), images(), NORMED, workers=None),
+            "computed": partial(train, normed(), images(), NORMED, workers=None, cache=False),
+            "bfloat16": _bfloat16,
+            "uneven": partial(train, make_vit(), images(), UNEVEN),
+            "sent": partial(_sent, folder / "run.pt"),
         })  # fmt: skip
-    return found | {"said": said.getvalue()}
+    return SimpleNamespace(**found, runs=found, said=said.getvalue(), folder=folder)
 
 
-@pytest.fixture(scope="module")
-def four():
-    sgd = partial(holding, training(settings=SGD))
-    return on_devices({"two stages": training(stages=2), "sgd": sgd}, ranks=4)
+def layouts_of(found):
+    return {*zip(found.history.stages, found.history.replicas, strict=True)}
 
 
-def test_two_ranks_give_back_what_they_have_trained():
-    """Pipeline 2 -> 1, replicas 1 -> 2, with a store and AdamW; as a row of the ablation."""
+@pytest.mark.parametrize("name", RUNS)
+def test_all_ranks_end_as_the_plain_loop_and_let_go_of_what_is_not_their_own(name, two):
+    """In every layout: others' units, their moments, and frozen units but on first stages."""
+    task, _, layouts, stores = RUNS[name]
+    for rank, (found, there, whole) in enumerate(two.runs[name]):
+        same(found, expected(task))
+        assert layouts_of(found) == layouts
+        assert (found.history.hits.sum() + found.history.advanced.sum() > 0) == stores
+        network = TASKS[task][0]()
+        assert there == [shared_out(network, layout, rank) for layout in found.layouts]
+        assert whole
+        shapes = [own.shape for own in found.state.values()]
+        assert shapes == [own.shape for own in network.state_dict().values()]
+
+
+def test_four_ranks_share_a_network_out():
+    run, sgd = training(stages=2), training(settings=SGD)
+    four = on_ranks({"stages": partial(holding, run), "sgd": partial(holding, sgd)}, ranks=4)
+    oracle = {"stages": expected(), "sgd": plain(make_vit(), images(), SGD)}
+    for name, each in four.items():
+        for rank, (found, there, _) in enumerate(each):
+            same(found, oracle[name])
+            assert there == [shared_out(make_vit(), layout, rank) for layout in found.layouts]
+            assert layouts_of(found) == ({(4, 1)} if name == "sgd" else {(2, 2), (1, 4)})
+
+
+def test_ranks_that_are_started_give_back_what_they_have_trained():
+    """What the trained network knows of freezing comes along."""
     network, test = make_vit(), images(10)
-    task = Task("made", images(), test, test, 3)
-    found = Found(study.measured("elastic", network, task, SETTINGS, ranks=2))
+    found = train(network, images(), SETTINGS, ranks=2, test=test)
     same(found, expected())
     close(network.state_dict(), expected())
-    layouts = list(zip(found.history.stages, found.history.replicas, strict=True))
-    assert (layouts[0], layouts[-1]) == ((2, 1), (1, 2))
-    assert found.history.hits.sum() + found.history.advanced.sum() > 0
-    network.eval()
-    with torch.no_grad():
-        right = network(test.x).argmax(1) == test.y
-    assert torch.equal(found.test_correct.bool(), right)
-    # what the trained network knows of freezing came along
+    assert torch.equal(found.test_correct.bool(), network.predict(test.x).argmax(1) == test.y)
     assert network.frozen == 3
     assert not next(network.units[0].parameters()).requires_grad
 
 
-@pytest.mark.parametrize(
-    ("ranks", "name", "task", "layouts", "stores"),
-    [
-        ("two", "texts", "bert", {(2, 1), (1, 2)}, True),
-        ("two", "nothing", "vit", {(2, 1)}, False),
-        ("two", "a pipeline", "vit", {(2, 1), (1, 1)}, True),
-        ("two", "replicas", "bert", {(1, 2)}, True),
-        ("two", "gone on", "vit", {(2, 1), (1, 2)}, True),
-        ("two", "no folder", "vit", {(2, 1), (1, 2)}, False),
-        ("four", "two stages", "vit", {(2, 2), (1, 4)}, True),
-    ],
-)
-def test_whatever_the_layout_all_ranks_end_as_the_plain_loop(
-    ranks, name, task, layouts, stores, request
-):
-    every = request.getfixturevalue(ranks)[name]
-    for found in every:
-        same(found, expected(task))
-        assert set(zip(found.history.stages, found.history.replicas, strict=True)) == layouts
-        assert (found.history.hits.sum() + found.history.advanced.sum() > 0) == stores
-    assert len(every) == {"two": 2, "four": 4}[ranks]
-
-
-def test_four_ranks_share_a_network_out(four):
-    for rank, (found, there) in enumerate(four["sgd"]):
-        close(found, plain(make_vit(), images(), SGD))
-        assert there == [shared_out(make_vit(), layout, rank) for layout in found.layouts]
-
-
 def test_ranks_that_begin_with_different_weights(two):
-    for said in two["other weights"]:
+    for said in getattr(two, "other weights"):
         assert "1 of 2 ranks differ from rank 0 in units.3.f.out_proj.weight" in said
 
 
@@ -161,10 +188,65 @@ def test_a_killed_rank_is_named_and_leaves_no_features_and_its_run_goes_on(kille
     assert "rank 0 died of SIGKILL" in str(killed.failed)
     assert not killed.left
     assert killed.options["freeze"].asked.read_text() == "1 2 2 3 "  # not begun anew
-    assert len(two["gone on"][0].layouts) == SETTINGS["epochs"]
+    for found in two.runs["gone on"]:
+        same(found, expected())
+        assert len(found.layouts) == SETTINGS["epochs"]
 
 
-def test_a_folder_that_is_none_is_said_once(two):
-    """Training goes on without a store on all ranks."""
-    assert two["said"].count("training goes on: [Errno 2] No such file") == 1
-    assert not any(found.history.cached.any() for found in two["no folder"])
+def test_a_folder_that_is_none_is_said_once_and_training_goes_on_without_a_store(two):
+    assert two.said.count("training goes on: [Errno 2] No such file") == 1
+    for found in two.runs["no folder"]:
+        same(found, expected())
+        assert not found.history.cached.any()
+
+
+def test_batch_norm_is_stored_and_travels(two):
+    """Two stages, then two replicas, whose running statistics are those of the first."""
+    found = two.norms[0]
+    assert found.history.hits.sum() > 0
+    assert (statistics(found)[0], statistics(found)[-1]) == (3, 12)
+    close(found, two.computed[0])
+
+
+def test_bfloat16_with_stored_features(two):
+    without = _bfloat16(workers=2, cache=False)
+    for found in two.bfloat16:
+        assert found.history.hits.sum() > 0
+        assert torch.equal(found.losses, without.losses)
+        close(found, without, 0.0)
+
+
+def test_replicas_may_have_unequal_parts_of_a_batch(two):
+    """Two samples and three: what a part weighs is exact."""
+    same(two.uneven[0], plain(make_vit(), images(), UNEVEN))
+
+
+def test_weights_travel_only_when_somebody_needs_them(two):
+    bounds = two.runs["two stages to the end"][0][0].layouts[0].bounds
+    for own, (first, last) in zip(two.sent, bounds, strict=True):
+        n = last - first  # a rank's units
+        assert own == {
+            "nothing": [0, 0, 0, 0, n],
+            "validation": [n, 2 * n, 3 * n, 4 * n, 4 * n],  # after each epoch, before its row
+            "checkpoint": [0, n, 2 * n, 3 * n, 4 * n],  # after each epoch
+            "layout": [0, n, n, n, n],  # 2 stages, then 2 replicas that have it all
+        }
+    # and the checkpoint of ranks is whole
+    kept = train(make_vit(), images(), SGD, checkpoint=two.folder / "run.pt")
+    close(kept, plain(make_vit(), images(), SGD))
+
+
+def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
+    network = make_vit()
+    network.units[8].norm = network.units[1].norm
+    sizes, optimizer = network.sizes(), adamw(network.parameters())
+    network(images().x).sum().backward()
+    optimizer.step()
+    Units(network, optimizer, World(alone=True))._keep({0, 1})
+    assert network.sizes() == sizes
+    assert not network.units[5].f.in_proj_weight.isfinite().any()
+    assert optimizer.state.keys() == {*network.units[:2].parameters()}
+    with pytest.raises(RuntimeError, match="written-to tensor"):
+        network.units[5].norm.weight.data.copy_(torch.zeros(16))
+    assert all(map(is_dropped, network.units[5].parameters()))
+    assert not is_dropped(network.units[8].norm.weight)

@@ -1,5 +1,6 @@
 """Workers begin with the caller's state, so that all modes and executors end in the same bits."""
 
+import shutil
 import threading
 from contextlib import ExitStack, nullcontext
 from functools import partial
@@ -11,17 +12,16 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import alkit
 from alkit import dtp, launch, train_epoch
-from alkit.data import datasets
 from alkit.data.parts import Pairs
 from alkit.engine.caller import CallerState
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule import task as schedules
 from tests.helpers import dense_model, differences, made_batches, state_of, train_blocks
+from tests.make import labelled, tanh_blocks
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 from tests.unit.elastic.helpers import images, make_vit, train
 from tests.unit.split.helpers import parts, units
 
-MODES = (("al", None), ("al_m", 3), ("al_fm", None), ("al_pipeline", 2), ("al_pipeline", 3))
 CONTEXTS = {
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "no_grad": torch.no_grad,
@@ -29,54 +29,49 @@ CONTEXTS = {
 }
 
 
-def _trained(mode, workers, executor="threads", context=nullcontext):
+def _associated(mode="al", workers=None, executor="threads", context=nullcontext):
     model, batches = dense_model(4), made_batches(5)
     with context():
         record = train_epoch(model, batches, mode, workers, executor=executor)
     return state_of(model) | {"losses": record.losses}
 
 
+def _delayed(method, executor="single"):
+    options = {"method": method, "cuts": [2, 4], "optimizer": momentum, "executor": executor}
+    record = train_blocks(mlp(dropout=0.3), nn.functional.cross_entropy, vectors(6), **options)
+    return dict(enumerate([*bits(record.pipeline), record.losses]))
+
+
+def _on_ranks():
+    found = [_delayed(method, "ranks") for method in ("pipedream", "fr")]
+    return [_associated("al_pipeline", 3, "ranks"), *found]
+
+
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_the_bits_of_all_modes_under_the_callers_state(context):
-    """Ranks included, for autocast."""
-    states = [_trained(mode, workers, context=CONTEXTS[context]) for mode, workers in MODES]
-    plain = _trained("al", None)
-    assert bool(differences(states[0], plain)) == (context == "autocast")
-    if context == "autocast":
-        with CONTEXTS[context]():
-            states += launch(lambda: _trained("al_pipeline", 2, "ranks"))
-    for other in states[1:]:
-        assert not differences(states[0], other)
+    around = {"context": CONTEXTS[context]}
+    expected = _associated(**around)
+    assert bool(differences(expected, _associated())) == (context == "autocast")
+    for mode in (("al_m", 3), ("al_fm", None), ("al_pipeline", 2), ("al_pipeline", 3)):
+        assert not differences(expected, _associated(*mode, **around))
 
 
-def _delayed(executor, method="pipedream"):
-    options = {"method": method, "cuts": [2, 4], "optimizer": momentum}
-    record = train_blocks(
-        mlp(dropout=0.3), nn.functional.cross_entropy, vectors(6), executor=executor, **options
-    )
-    tensors = [*bits(record.pipeline), record.losses]
-    return {str(place): tensor for place, tensor in enumerate(tensors)}
-
-
-def test_delayed_gradients_under_autocast_on_all_executors():
+def test_the_bits_of_ranks_under_autocast():
     methods = ["pipedream", "fr"]
-    plain = [_delayed("single", method) for method in methods]
+    plain = [_delayed(method) for method in methods]
     with CONTEXTS["autocast"]():
-        expected = [_delayed("single", method) for method in methods]
-        threads = [_delayed("threads", method) for method in methods]
-        ranks = launch(lambda: [_delayed("ranks", method) for method in methods], ranks=3)
-    for at in range(len(methods)):
-        assert differences(plain[at], expected[at])
-        for other in (threads, *ranks):
-            assert not differences(expected[at], other[at])
+        expected = [_associated(), *map(_delayed, methods)]
+        threads = [_associated(), *(_delayed(method, "threads") for method in methods)]
+        ranks = launch(_on_ranks, ranks=3)
+    assert all(map(differences, plain, expected[1:]))
+    for other in (threads, *ranks):
+        assert not any(map(differences, expected, other))
 
 
 def test_elastic_training_under_autocast_on_all_executors():
     def trained(**options):
-        network, data = make_vit(0.2).float(), images()
-        data = Pairs(data.x.float(), data.y)
-        options = {"epochs": 3, "batch_size": 8} | options
-        return train(network, data, **options).state
+        data = Pairs(images().x.float(), images().y)
+        return train(make_vit(0.2).float(), data, epochs=3, batch_size=8, **options).state
 
     plain = trained(workers=2)
     with CONTEXTS["autocast"]():
@@ -86,7 +81,7 @@ def test_elastic_training_under_autocast_on_all_executors():
         torch.testing.assert_close(ranks[name], tensor, rtol=0, atol=2e-3)
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", ["autocast", "inference_mode"])
 def test_split_learnings_threads_and_ranks_begin_with_the_callers_state(context):
     [data] = parts([32])
     options = {"method": "pipelearn", "cuts": [2], "micro": 2, "batch_size": 8, "lr": 0.1}
@@ -103,27 +98,23 @@ def test_split_learnings_threads_and_ranks_begin_with_the_callers_state(context)
     assert bool(differences(local, trained(1, nullcontext))) == (context == "autocast")
 
 
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", ["autocast", "inference_mode"])
 def test_dtps_loop_has_gradients_and_no_old_casts(context):
-    data = datasets.load("digits", size=16)
+    x = torch.randn(96, 1, 16, 16)
 
     def digest(*contexts):
         net = dtp.network("tiny", channels=1)
+        own = {"method": "dtp", "batch_size": 32, "iterations": 2, "progress": False}
         with ExitStack() as stack:
             for each in contexts:
                 stack.enter_context(each())
-            run = alkit.fit(net, data, method="dtp", batch_size=512, progress=False)
-            return run.details.digest
+            return alkit.fit(net, (x, torch.arange(96) % 10), **own).details.digest
 
     uncached = lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False)  # noqa: E731
     if context == "autocast":
         assert digest(CONTEXTS[context]) == digest(uncached) != digest()
     else:
         assert digest(CONTEXTS[context]) == digest()
-
-
-def _epoch(mode, model, batches):
-    train_epoch(model, batches, mode)
 
 
 def _by_hand(model, batches):
@@ -135,11 +126,13 @@ def _by_hand(model, batches):
             thread.join()
 
 
-@pytest.mark.parametrize("train", [partial(_epoch, "al"), partial(_epoch, "al_pipeline"), _by_hand])
-def test_autocast_around_an_epoch_follows_the_weights(train):
+@pytest.mark.parametrize("mode", ["al", "al_pipeline", "by hand"])
+def test_autocast_around_an_epoch_follows_the_weights(mode):
     """Its cache would hand out casts of the first batch's weights; around each batch it can't."""
-    dropout = 0.0 if train is _by_hand else 0.3
-    around, within = dense_model(3, dropout=dropout), dense_model(3, dropout=dropout)
+    train, dropout = partial(train_epoch, mode=mode), 0.3
+    if mode == "by hand":
+        train, dropout = _by_hand, 0.0
+    around, within = (dense_model(3, dropout=dropout) for _ in range(2))
     with CONTEXTS["autocast"]():
         before = around.predict(made_batches(1)[0][0])
         train(around, made_batches(4))
@@ -170,12 +163,9 @@ def test_stages_run_in_the_callers_state_with_gradients(run):
         expected = CallerState.here()
         run(schedules.al_pipeline(2, [1]), stages, [1, 2])
         assert CallerState.here() == expected
+    rest = expected.device, expected.dtype, expected.deterministic
     seen = [*stages[0].seen, *stages[1].seen]
-    assert len(seen) == 12
-    for state in seen:
-        assert state == CallerState(
-            expected.autocast, True, False, expected.device, expected.dtype, expected.deterministic
-        )
+    assert seen == [CallerState(expected.autocast, True, False, *rest)] * 12
 
 
 def test_ranks_begin_with_the_callers_defaults():
@@ -190,19 +180,20 @@ def test_ranks_begin_with_the_callers_defaults():
         torch.set_default_dtype(before)
 
 
-def _compiled(model, backend):
+def _compiled(backend, mode, workers=None, **options):
+    """Train compiled blocks on three batches."""
+    torch._dynamo.reset()
+    model = dense_model(2, dropout=0.5)
     for layer in model:
-        layer.enc.f = torch.compile(layer.enc.f, backend=backend)
+        layer.enc.f = torch.compile(layer.enc.f, backend=backend) if backend else layer.enc.f
+    train_epoch(model, made_batches(3), mode, workers, **options)
     return model
 
 
 def test_compiled_blocks_train_compiled():
     """Fused dropout of a compiled block draws what the plain one does."""
-    torch._dynamo.reset()
     counter = CompileCounterWithBackend("aot_eager")
-    plain, model = (dense_model(2, dropout=0.5) for _ in range(2))
-    train_epoch(_compiled(model, counter), made_batches(3), "al_pipeline", 2)
-    train_epoch(plain, made_batches(3), "al_pipeline", 2)
+    model, plain = (_compiled(backend, "al_pipeline", 2) for backend in (counter, None))
     assert counter.frame_count >= 1
     torch.testing.assert_close(list(model.parameters()), list(plain.parameters()))
 
@@ -210,37 +201,25 @@ def test_compiled_blocks_train_compiled():
 @pytest.mark.filterwarnings("ignore")
 def test_dropout_that_inductor_compiles_draws_by_batch():
     """Its seeds are drawn by an operator that takes a generator, so bits depend on no timing."""
-    torch._dynamo.reset()
-    states = []
-    for mode, workers in (("al", None), ("al_pipeline", 2)):
-        model = _compiled(dense_model(2), "inductor")
-        try:
-            train_epoch(model, made_batches(2), mode, workers, cuts=[1] if workers else None)
-        except Exception as error:
-            if "compiler" in str(error).lower():
-                pytest.skip("no C++ compiler")
-            raise
-        states.append(state_of(model))
-    assert not differences(*states)
+    if not shutil.which("g++"):
+        pytest.skip("no C++ compiler")
+    one, other = _compiled("inductor", "al"), _compiled("inductor", "al_pipeline", 2, cuts=[1])
+    assert not differences(state_of(one), state_of(other))
 
 
 @pytest.mark.parametrize("method", ["al_pipeline", "local", "bp", "1f1b", "pipelearn"])
 def test_what_is_made_before_training_is_the_same_under_autocast(method):
     def made(context):
-        torch.manual_seed(0)
-        blocks = [*(nn.Sequential(nn.Linear(6, 6), nn.Tanh()) for _ in range(3)), nn.Linear(6, 3)]
-        x, y = torch.randn(40, 6), torch.arange(40) % 3
-        options = {"lr": 0.0, "batch_size": 20, "progress": False}
+        options = {"method": method, "lr": 0.0, "batch_size": 20, "progress": False}
         with context():
-            record = alkit.fit(blocks, (x, y), method=method, **options)
-        return record.model.state_dict()
+            return alkit.fit(tanh_blocks(3), labelled(40), **options).model.state_dict()
 
     assert not differences(made(nullcontext), made(CONTEXTS["autocast"]))
 
 
 @pytest.mark.parametrize("made", [alkit.to_al, alkit.to_local])
 def test_a_model_is_made_where_its_blocks_are(made):
-    blocks, x = [nn.Linear(6, 6), nn.Linear(6, 3)], torch.randn(8, 6)
+    blocks, x = tanh_blocks(), torch.randn(8, 6)
     with torch.device("meta"):
         model = made(blocks, 3, x)
     assert {each.device.type for each in model.parameters()} == {"cpu"}

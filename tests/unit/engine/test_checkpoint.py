@@ -1,6 +1,5 @@
 """Checkpoints: never half written, refused if of another run, and resumed to the same bits."""
 
-import dataclasses
 import errno
 import io
 import multiprocessing
@@ -28,7 +27,7 @@ from alkit.base import files
 from alkit.engine.checkpoint import difference, load, save
 from alkit.engine.rates import rates
 from tests.helpers import dense_model, differences, state_of
-from tests.unit.al.helpers import MODELS, Spy, al_model, bp_model, spied, toy
+from tests.make import MODELS, Spy, al_model, bp_model, labelled, spied, tanh_blocks, toy
 
 EPOCHS = 4
 OPTIONS = {"epochs": EPOCHS, "batch_size": 6, "seed": 3, "progress": False}
@@ -36,24 +35,20 @@ OPTIONS["scheduler"] = partial(CosineAnnealingLR, T_max=EPOCHS, eta_min=1e-3)
 TIMES = ["data_s", "train_s", "eval_s", "step_s"]
 
 
-def _outcome(model, result):
-    """Return all that has to be the same bits: model, optimisers, history and test."""
-    numbers = torch.tensor(result.history.drop(columns=TIMES).to_numpy(dtype="float64"))
-    told = {"history": numbers, "test": result.test_correct}
-    return state_of(model) | told | {"best": torch.tensor(result.best_epoch)}
-
-
 def _run(mode, data, path=None, model=None, **options):
     model = model or MODELS[mode]()
-    return _outcome(model, fit(model, data, method=mode, checkpoint=path, **OPTIONS | options))
+    result = fit(model, data, method=mode, checkpoint=path, **OPTIONS | options)
+    numbers = result.history.drop(columns=TIMES).to_numpy(dtype="float64")
+    told = {"history": torch.tensor(numbers), "best": torch.tensor(result.best_epoch)}
+    return state_of(model) | told | {"test": result.test_correct}
 
 
-def _interrupt(mode, path, epoch, batch=2, model=None, **options):
+def _interrupt(mode, path, epoch, batch=2, **options):
     """Train until a batch of an epoch, counted from 0, and there be interrupted."""
     data = toy()
     failing = spied(data, Spy(data.train, fail_at=(epoch, batch)))
     with pytest.raises(KeyboardInterrupt):
-        _run(mode, failing, path, model, workers=2, **options)
+        _run(mode, failing, path, workers=2, **options)
 
 
 # --- the file
@@ -80,42 +75,41 @@ class _Evil:
         return (setattr, (_Evil, "called", True))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(("cut", share) for share in (0.0, 0.1, 0.5, 0.9, 0.999)),
-        ("flipped", r"\(wrong checksum of"),
-        ("bytes", b"text"),
-        ("bytes", pickle.dumps({"version": 1, "state": {}})),
-        ("saved", {"weights": torch.zeros(1)}),
-        ("saved", torch.zeros(1)),
-        ("foreign", _Evil()),
-        ("foreign", nn.Linear(1, 1)),
-    ],
-)
-def test_files_that_are_damaged_or_no_checkpoints(tmp_path, content):
-    path, tensor, (kind, own) = tmp_path / "run.pt", torch.randn(1000), content
-    save(path, {"t": tensor})
-    whole = bytearray(path.read_bytes())
-    if kind == "flipped":
-        whole[whole.index(tensor.numpy().tobytes()) + 2000] ^= 1
-    path.write_bytes({"cut": whole[: int(own * len(whole))] if kind == "cut" else b"",
-                      "bytes": own, "flipped": whole}.get(kind, b""))  # fmt: skip
-    if kind in ("saved", "foreign"):
-        torch.save({"version": 1, "state": own} if kind == "foreign" else own, path)
-    said = {"flipped": own, "foreign": r"\(it holds more than tensors"}.get(kind, ".*delete it")
+def _saved(content):
+    torch.save(content, buffer := io.BytesIO())
+    return buffer.getvalue()
+
+
+TENSOR = torch.randn(1000)
+WHOLE = _saved({"version": 1, "state": {"t": TENSOR}})
+FLIPPED = bytearray(WHOLE)
+FLIPPED[WHOLE.index(TENSOR.numpy().tobytes()) + 2000] ^= 1
+DAMAGED = {
+    **{f"cut at {share}": WHOLE[: int(share * len(WHOLE))] for share in (0.0, 0.1, 0.5, 0.999)},
+    r"\(wrong checksum of": FLIPPED,
+    "text": b"text",
+    "a pickle": pickle.dumps({"version": 1, "state": {}}),
+    "weights": _saved({"weights": torch.zeros(1)}),
+    "a tensor": _saved(torch.zeros(1)),
+    r"\(it holds more than tensors.* call": _saved({"version": 1, "state": _Evil()}),
+    r"\(it holds more than tensors": _saved({"version": 1, "state": nn.Linear(1, 1)}),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGED)
+def test_files_that_are_damaged_or_no_checkpoints(tmp_path, what):
+    (tmp_path / "run.pt").write_bytes(DAMAGED[what])
+    said = what.partition(".*")[0] if what[0] == "\\" else ".*delete it"
     with pytest.raises(ValueError, match=f"run.pt is damaged or no checkpoint {said}") as caught:
-        load(path)
+        load(tmp_path / "run.pt")
     assert not _Evil.called
     assert not re.search("weights_only|trust|\x1b|still be loaded", str(caught.value))
 
 
-def test_a_checkpoint_of_another_version_and_none_at_all(tmp_path):
+def test_a_checkpoint_of_another_version_is_refused(tmp_path):
     torch.save({"version": 99, "state": {}}, tmp_path / "run.pt")
     with pytest.raises(ValueError, match="is a checkpoint of version 99; this is version 1"):
         load(tmp_path / "run.pt")
-    with pytest.raises(FileNotFoundError):
-        load(tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize("fault", ["/dev/full", "fsync", "replace"])
@@ -138,42 +132,27 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, fault):
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
 
 
-def test_fit_ignores_and_removes_a_leftover(tmp_path):
-    left = tmp_path / ".run.pt.a1.partial"
-    left.write_bytes(b"half")
-    _run("al", toy(), tmp_path / "run.pt", epochs=1)
-    assert {file.name for file in tmp_path.iterdir()} == {"run.pt", ".run.pt.lock"}
-
-
 # --- resuming
 
 
-@pytest.mark.parametrize(
-    ("mode", "epoch"),
-    [("al", 0), ("al", EPOCHS - 1), ("al_pipeline", 1), ("bp", 2)],
-)
-def test_resumed_after_any_epoch_is_the_same_bits(tmp_path, mode, epoch):
-    """The second process builds other first weights: all must come from the checkpoint."""
-    path = tmp_path / "run.pt"
-    extra = {"callbacks": [lambda row, model: {"twice": 2 * row["epoch"]}]}
-    expected = _run(mode, toy(), **extra)
-    _interrupt(mode, path, epoch, **extra)
-    assert len(load(path)["rows"]) == epoch
-    found = _run(mode, toy(), path, MODELS[mode](seed=1), workers=2, **extra)
-    assert not differences(expected, found)
-    assert differences(expected, _run(mode, toy(), model=MODELS[mode](seed=1), **extra))
+@pytest.mark.parametrize("turns", [("al", "al_pipeline", "al_fm", "al_m"), ("bp",) * 4])
+def test_interrupted_often_ends_in_the_same_bits(tmp_path, turns):
+    """As in a notebook: the cell is run again on the model that the interrupt left spoilt.
 
-
-def test_interrupted_often_in_one_process_and_changing_modes(tmp_path):
-    """As in a notebook: the cell is run again on the model that the interrupt left spoilt."""
-    path, model = tmp_path / "run.pt", al_model()
+    The last process builds other first weights: all must come from the checkpoint.
+    """
+    path, first = tmp_path / "run.pt", turns[0]
+    model, extra = MODELS[first](), {"callbacks": [lambda row, _: {"twice": 2 * row["epoch"]}]}
     base = rates(model)
-    for epoch, mode in ((0, "al"), (0, "al_pipeline"), (2, "al_fm"), (3, "al_m")):
-        _interrupt(mode, path, epoch, model=model)
+    for epoch, mode in zip((0, 0, 2, 3), turns, strict=True):
+        _interrupt(mode, path, epoch, model=model, **extra)
+        assert len(load(path)["rows"]) == epoch
         assert rates(model) == base
-    found = _run("al_pipeline", toy(), path, model, workers=2)
-    assert not differences(_run("al", toy()), found)
-    assert rates(model) == base
+    expected = _run(first, toy(), **extra)
+    last, other = "al_pipeline" if first == "al" else "bp", MODELS[first](seed=1)
+    assert not differences(expected, _run(last, toy(), path, other, workers=2, **extra))
+    assert rates(other) == base
+    assert differences(expected, _run(first, toy(), model=MODELS[first](seed=1), **extra))
 
 
 def test_patience_goes_on_where_it_was(tmp_path):
@@ -208,11 +187,6 @@ def _another_optimiser():
     return model
 
 
-def _in_double():
-    x = toy().train.x.double()  # else that is what is said first
-    return dataclasses.replace(toy(), train=dataclasses.replace(toy().train, x=x))
-
-
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
     """Return checkpoints of runs that have begun, by mode."""
@@ -236,16 +210,13 @@ def begun(tmp_path_factory):
         ({"model": _another_optimiser()}, r"betas of optimiser \S+ is \(0.9, 0.999\) there"),
         ({"model": dense_model(3)}, "layers.2.enc.f.0.weight is missing there and torch.float32"),
         ({"model": dense_model(1)}, r"layers.1.\S+ is torch.float32 of .* there and missing here"),
-        ({"model": al_model().double(), "data": _in_double()},
-         r"is torch.float32 of \(6, 6\) there and torch.float64 of \(6, 6\) here"),
-        ({"model": bp_model(), "mode": "bp", "path": "al"}, "blocks.0.0.weight is missing there"),
-
     ],
 )  # fmt: skip
 def test_a_checkpoint_of_another_run_says_what_differs(begun, other, message):
     other = {"model": al_model(1), "data": toy()} | other
-    mode = other.pop("mode", "bp" if isinstance(other["model"], BPModel) else "al")
-    path, model = begun[other.pop("path", mode)], other["model"]
+    model = other["model"]
+    mode = "bp" if isinstance(model, BPModel) else "al"
+    path = begun[mode]
     before = state_of(model)
     with pytest.raises(ValueError, match=f"{path.name} is of another run: .*{message}"):
         _run(mode, path=path, **other)
@@ -262,28 +233,27 @@ def test_a_run_is_not_shortened(tmp_path):
 # --- killed at any moment
 
 
-class _Stalling:
-    """Writes checkpoints in pieces; in the middle of the n-th one it waits to be killed."""
+_torch_save = torch.save
+KILLS = 10
+LIVENESS_S = 900  # only a hang takes so long
 
-    def __init__(self, write: int, mark: Path) -> None:
-        self.left, self.mark = write, mark
 
-    def __call__(self, content, file):
+def _stalling(write, mark):
+    """Return a torch.save that writes in halves; between those of the n-th it waits for a kill."""
+    left = iter(range(1, write))
+
+    def save(content, file):
         buffer = io.BytesIO()
         _torch_save(content, buffer)
         whole = buffer.getvalue()
-        self.left -= 1
-        for piece, start in enumerate(range(0, len(whole), len(whole) // 4)):
-            if piece == 2 and not self.left:
-                self.mark.touch()
-                time.sleep(LIVENESS_S)
-            file.write(whole[start : start + len(whole) // 4])
-            file.flush()
+        file.write(whole[: len(whole) // 2])
+        file.flush()
+        if next(left, None) is None:
+            mark.touch()
+            time.sleep(LIVENESS_S)
+        file.write(whole[len(whole) // 2 :])
 
-
-_torch_save = torch.save
-KILLS = 16
-LIVENESS_S = 900  # only a hang takes so long
+    return save
 
 
 def _worker(path, target, stall):
@@ -295,7 +265,7 @@ def _worker(path, target, stall):
     torch.set_num_threads(1)
     tqdm.set_lock(threading.RLock())  # tqdm's own also uses a semaphore, left behind by a kill
     if stall is not None:
-        torch.save = _Stalling(*stall)
+        torch.save = _stalling(*stall)
     outcome = _run("al_pipeline", toy(), path, workers=2, epochs=10)
     _torch_save(outcome, f"{target}.partial")
     os.replace(f"{target}.partial", target)
@@ -316,11 +286,12 @@ def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
         process = context.Process(target=_worker, args=(path, target, stall))
         process.start()
         if stall is not None:
-            if in_write:
-                _until(stalled.exists, process)
-            else:
-                _until(lambda before=before: _written(path) > before, process)
-                time.sleep(rng.uniform(0, 0.1))
+            seen = stalled.exists if in_write else lambda before=before: _written(path) > before
+            deadline = time.monotonic() + LIVENESS_S
+            while not seen() and process.is_alive():
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            time.sleep(0 if in_write else rng.uniform(0, 0.1))
             process.kill()
         process.join(LIVENESS_S)
         stalled.unlink(missing_ok=True)
@@ -332,22 +303,13 @@ def test_killed_at_random_moments_ends_in_the_same_bits(tmp_path):
     assert kills >= 6
     assert halves >= 3, "kills that met a write"
     assert len(epochs) >= 3, "kills at several epochs"
-    assert sorted(file.name for file in tmp_path.glob("[!.]*")) == ["outcome.pt", "run.pt"]
-    assert len(list(tmp_path.iterdir())) == 3, "and the lock"
+    assert {file.name for file in tmp_path.iterdir()} == {"outcome.pt", "run.pt", ".run.pt.lock"}
     expected = _run("al", toy(), epochs=10)
     assert not differences(expected, torch.load(target, weights_only=True))
 
 
 def _written(path):
     return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _until(condition, process):
-    """Wait for what a worker does, or for its end."""
-    deadline = time.monotonic() + LIVENESS_S
-    while not condition() and process.is_alive():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_two_runs_on_one_file_are_told_apart(tmp_path):
@@ -383,14 +345,12 @@ def test_a_finished_run_is_not_trained_again(tmp_path, killed):
     assert rates(model) == rates(al_model())
 
 
-X, Y = torch.randn(64, 8, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 3
+X, Y = labelled(64, 8)
 
 
 def plain(path, **options):
-    torch.manual_seed(1)
-    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     own = {"test": (X, Y), "lr": 0.05, "method": "bp", "progress": False} | options
-    return alkit.fit(network, (X, Y), checkpoint=path, **own)
+    return fit(nn.Sequential(*tanh_blocks(1, 8)), (X, Y), checkpoint=path, **own)
 
 
 def test_another_test_part_is_another_test(tmp_path):
@@ -406,33 +366,23 @@ def test_numbers_of_numpy_are_kept_as_python_s(tmp_path):
     own |= {"validation": (X, Y)}
     first, again = (plain(tmp_path / "run", **own) for _ in range(2))
     assert first.metrics == again.metrics
-    record = plain(None, method="al", num_classes=np.int64(3))
-    alkit.save(record, tmp_path / "net")
-    network = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
-    assert torch.equal(alkit.load(tmp_path / "net", network).predict(X), record.predict(X))
+
+
+def _spoilt(state):
+    if isinstance(state, dict):
+        own = state | ({"exp_avg": torch.zeros(3)} if "exp_avg" in state else {})
+        return {key: _spoilt(value) for key, value in own.items()}
+    return list(map(_spoilt, state)) if isinstance(state, list) else state
 
 
 @pytest.mark.parametrize("method", ["bp", "al", "1f1b", "pipelearn", "elastic", "dtp"])
 def test_moments_of_another_shape_are_refused(method, tmp_path):
-    path, x = tmp_path / "run.pt", torch.randn(60, 8, generator=torch.Generator().manual_seed(0))
-
-    def spoilt(value):
-        if isinstance(value, dict):
-            return {
-                k: torch.zeros(3) if k == "exp_avg" else spoilt(own) for k, own in value.items()
-            }
-        return list(map(spoilt, value)) if isinstance(value, list) else value
-
-    def go(epochs):
-        torch.manual_seed(0)
-        blocks = [nn.Linear(8, 8), nn.LeakyReLU(0.5), nn.Linear(8, 3)]
-        own = {"method": method, "optimizer": torch.optim.Adam, "lr": 1e-3, "checkpoint": path}
-        fit(blocks, (x, x[:, :3].argmax(1)), epochs=epochs, progress=False, **own)
-
-    go(1)
-    torch.save(spoilt(torch.load(path, weights_only=True)), path)
+    path = tmp_path / "run.pt"
+    own = {"method": method, "optimizer": torch.optim.Adam, "lr": 1e-3, "checkpoint": path}
+    fit(tanh_blocks(width=8), (X, Y), progress=False, **own)
+    torch.save(_spoilt(torch.load(path, weights_only=True)), path)
     with pytest.raises(ValueError, match=r"exp_avg is of \(3,\), and its weight of"):
-        go(2)
+        fit(tanh_blocks(width=8), (X, Y), epochs=2, progress=False, **own)
 
 
 def test_a_file_decides_not_how_much_is_printed():

@@ -1,7 +1,6 @@
 """Every schedule that exists, on every executor: the same numbers, or a word that says why not."""
 
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -15,50 +14,35 @@ from alkit.engine import ranks as engine_ranks
 from alkit.engine.run import run_single, run_threads
 from alkit.schedule.clock import simulate
 from alkit.schedule.flushed import block_by_block, gpipe, one_f_one_b, zero_bubble
-from alkit.schedule.task import (
-    Edge,
-    Task,
-    al,
-    al_fm,
-    al_m,
-    al_pipeline,
-    free_workers,
-)
+from alkit.schedule.task import Task, al, al_fm, al_m, al_pipeline, free_workers
 from alkit.split.schedule import split
 
 PRIME, BATCHES = 2**31 - 1, 7
-SCHEDULES = {
+BARRIER = schedule_for("ddg_barrier", 2)
+BOUND = {
     "bp": block_by_block(1),
     "block_by_block": block_by_block(3),
     "al": al(3),
-    "al_m": al_m(3),
-    "al_fm": al_fm(3),
-    "al_fm of two": al_fm(3, 2),
     "al_pipeline": al_pipeline(3),
     "al_pipeline of two": al_pipeline(3, [2], capacity=1),
-    "al_pipeline, free": free_workers(al_pipeline(3), 2),
-    "delayed pipedream, free": free_workers(schedule_for("pipedream", 3), 2),
-    "delayed fr, free": free_workers(schedule_for("fr", 3), 2),
-    "delayed ddg_barrier, free": free_workers(schedule_for("ddg_barrier", 3), 2),
-    "1f1b, free": free_workers(one_f_one_b(3, 4), 2),
     "gpipe": gpipe(3, 4),
     "1f1b": one_f_one_b(3, 4),
     "zero_bubble": zero_bubble(3, 4),
-    **{
-        f"delayed {method}": schedule_for(method, 3)
-        for method in METHODS
-        if method != "2bw" and method not in SEVERAL
-    },
-    **{f"delayed {method}": schedule_for(method, 4, 4) for method in SEVERAL},
-    "delayed 2bw": schedule_for("2bw", 3, 4),
+    **{name: schedule_for(name, 3) for name in METHODS if name not in ("2bw", *SEVERAL)},
+    "2bw": schedule_for("2bw", 3, 4),
+}
+SHARED = {
+    "al_m": al_m(3),
+    "al_fm": al_fm(3),
+    "al_fm of two": al_fm(3, 2),
     "split": split(1),
     "pipelearn": split(3),
     "split without a head": split(3, returns=False),
+    "1f1b, free": free_workers(one_f_one_b(3, 4), 2),
 }
-SHARED = ("al_m", "al_fm", "al_fm of two", "split", "pipelearn", "split without a head")
-SHARED += tuple(name for name, schedule in SCHEDULES.items() if schedule.free)
-TWO = tuple(f"delayed {method}" for method in SEVERAL)  # workers, beside which ranks are three
-ON_RANKS = {name: own for name, own in SCHEDULES.items() if name not in (*SHARED, *TWO)}
+FREE = ("al_pipeline", "pipedream", "fr", "ddg_barrier")
+SHARED |= {f"{name}, free": free_workers(BOUND[name], 2) for name in FREE}
+SCHEDULES = BOUND | SHARED | {name: schedule_for(name, 4, 4) for name in SEVERAL}
 
 
 def _mix(*numbers):
@@ -77,9 +61,8 @@ class _Arithmetic:
 
     def forward(self, payload, batch, micro):
         time.sleep(self.pause_s)
-        x = 0 if payload is None else payload[0]
+        x, y = (0, torch.tensor(batch)) if payload is None else payload
         self.kept[batch, micro] = _mix(x, self.weights)
-        y = torch.tensor(batch) if payload is None else payload[1]
         return torch.tensor(self.kept[batch, micro]), y
 
     def backward(self, payload, batch, micro):
@@ -114,15 +97,23 @@ def _ended(run, schedule):
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_threads_end_in_the_numbers_of_one_thread(name):
-    expected = _ended(run_single, SCHEDULES[name])
-    assert len(set(expected)) == SCHEDULES[name].stages
-    assert _ended(run_threads, SCHEDULES[name]) == expected
+def test_threads_end_in_the_numbers_of_one_thread_and_the_clock_keeps_every_edge(name):
+    schedule = SCHEDULES[name]
+    expected = _ended(run_single, schedule)
+    assert len(set(expected)) == schedule.stages
+    assert _ended(run_threads, schedule) == expected
+    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES)
+    done = {Task(*interval[1:5]): interval for interval in timeline.intervals}
+    orders = [schedule.order(lane, range(BATCHES)) for lane in range(schedule.lanes)]
+    assert set(done) == {task for order in orders for task in order}
+    for task, interval in done.items():
+        ends_s = (done[edge.task].end_s for edge in schedule.edges(task) if edge.task in done)
+        assert interval.start_s >= max(ends_s, default=0.0)
 
 
 def _on_ranks(workers):
     found = {}
-    for name, schedule in ON_RANKS.items():
+    for name, schedule in BOUND.items():
         if schedule.workers == workers:
             ended = _ended(engine_ranks.run_ranks, schedule)
             mine = torch.distributed.get_rank()
@@ -131,53 +122,29 @@ def _on_ranks(workers):
     return found, _timeline() if workers == 2 else {}
 
 
-@pytest.mark.parametrize("workers", sorted({schedule.workers for schedule in ON_RANKS.values()}))
+@pytest.mark.parametrize("workers", sorted({schedule.workers for schedule in BOUND.values()}))
 def test_ranks_end_in_the_numbers_of_one_thread(workers):
     """And a barrier that looks like room holds between processes."""
     ranks = launch(_on_ranks, workers, ranks=workers)
     for name in ranks[0][0]:
         together = {stage: weights for own, _ in ranks for stage, weights in own[name].items()}
-        expected = _ended(run_single, ON_RANKS[name])
+        expected = _ended(run_single, BOUND[name])
         assert [together[stage] for stage in range(len(expected))] == expected, name
-    for batch in range(1, BATCHES if workers == 2 else 1):
-        (_, first), (_, second) = ranks
-        assert first["forward", 0, batch, 0][0] >= second["forward", 1, batch - 1, 0][1]
+    done = {task: interval for _, own in ranks for task, interval in own.items()}
+    waits = [(done[t], done[e.task]) for t in done for e in BARRIER.edges(t) if e.task in done]
+    assert all(later.start_s >= earlier.end_s for later, earlier in waits)
+    assert len(waits) > 3 * BATCHES or workers != 2
 
 
 @pytest.mark.parametrize("name", SHARED)
 def test_ranks_say_why_not(name):
     with pytest.raises(ValueError, match="shares a stage among workers, which ranks can't"):
-        engine_ranks.owners(SCHEDULES[name])
-
-
-@pytest.mark.parametrize("name", SCHEDULES)
-def test_the_clock_keeps_every_edge(name):
-    schedule = SCHEDULES[name]
-    timeline = simulate(schedule, lambda task: 1 + task.stage / 3, BATCHES)
-    done = {Task(*interval[1:5]): interval for interval in timeline.intervals}
-    orders = [list(schedule.order(lane, range(BATCHES))) for lane in range(schedule.lanes)]
-    assert set(done) == {task for order in orders for task in order}
-    for task, interval in done.items():
-        for edge in schedule.edges(task):
-            if edge.task in done:
-                assert interval.start_s >= done[edge.task].end_s
-
-
-def _with_barrier():
-    """A pipeline that must wait where only room, and plenty of it, would be looked for."""
-    plain = al_pipeline(2, capacity=6)
-
-    def edges(task):
-        held = task.kind == "forward" and task.stage == 0
-        earlier = Edge("barrier", Task("forward", 1, task.batch - 1))
-        return *plain.edges(task), *((earlier,) if held else ())
-
-    return replace(plain, edges=edges)
+        engine_ranks.owners(SHARED[name])
 
 
 def _timeline():
-    # times of all ranks by the machine's clock, not from a barrier on
+    """Run a pipeline with a barrier; times of all ranks are by the machine's clock."""
     engine_ranks.time = SimpleNamespace(**vars(time) | {"perf_counter": lambda: 0.0})
     stages = [_Arithmetic(0), _Arithmetic(1, pause_s=0.02)]
-    timeline = engine_ranks.run_ranks(_with_barrier(), stages, _batches())
-    return {tuple(i[1:5]): (i.start_s, i.end_s) for i in timeline.intervals}
+    timeline = engine_ranks.run_ranks(BARRIER, stages, _batches())
+    return {Task(*i[1:5]): i for i in timeline.intervals}

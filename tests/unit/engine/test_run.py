@@ -14,7 +14,7 @@ from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
 from alkit.engine import run as executor
 from alkit.engine.run import Run, run_single, run_threads
-from alkit.schedule import task as schedules
+from alkit.schedule.task import al, al_pipeline, free_workers
 from tests.helpers import (
     dense_model,
     differences,
@@ -24,19 +24,15 @@ from tests.helpers import (
     state_of,
 )
 
-MODES = ("al_m", "al_fm", "al_pipeline")
-
-
-def _schedule(mode, layers):
-    """The schedule of a mode; "free" is al_pipeline with two free workers."""
-    return schedule_for("al_pipeline", layers, 2) if mode == "free" else schedule_for(mode, layers)
-
 
 def _random_schedule(layers, rng):
-    mode = rng.choice(MODES)
+    """Free workers on any number of layers, one worker and more workers than layers included."""
+    mode, capacity = rng.choice(("al_m", "al_fm", "al_pipeline", "free", "free")), rng.randint(1, 3)
+    if mode == "free":
+        return free_workers(al_pipeline(layers, capacity=capacity), rng.randint(1, 6))
     if mode == "al_pipeline":
         cuts = random_cuts(layers, rng.randint(1, min(layers, 4)), rng)
-        return schedules.al_pipeline(layers, cuts, rng.randint(1, 3))
+        return al_pipeline(layers, cuts, capacity)
     return schedule_for(mode, layers, rng.randint(2, layers + 1))
 
 
@@ -44,16 +40,15 @@ def _trained(layers, batches, seed, run=run_single, schedule=None, delayed=lambd
     """Return a model's state and losses after an epoch, by default of al on one thread."""
     model = dense_model(layers)
     epoch = Epoch(model, seed)
-    stages = [delayed(stage) for stage in epoch.stages]
-    run(schedule or schedules.al(layers), stages, batches)
+    run(schedule or al(layers), [delayed(stage) for stage in epoch.stages], batches)
     return state_of(model) | {"losses": epoch.losses()}
 
 
-def _differs(seed, threads, schedule=_random_schedule, most_layers=6):
+def _differs(seed, threads):
     """One random stack, schedule and order of workers, or threads with delays, against al."""
     rng = random.Random(seed)
-    layers, batches = rng.randint(2, most_layers), made_batches(rng.randint(1, 5), seed=seed)
-    own = {"schedule": schedule(layers, rng)}
+    layers, batches = rng.randint(2, 8), made_batches(rng.randint(1, 5), seed=seed)
+    own = {"schedule": _random_schedule(layers, rng)}
     if threads:
         own |= {"run": run_threads, "delayed": lambda stage: _Delayed(stage, rng, 0.002)}
     else:
@@ -75,91 +70,75 @@ class _Delayed:
         return run
 
 
-def _free(layers, rng):
-    """Free workers on any number of layers, one worker and more workers than layers included."""
-    return schedules.free_workers(
-        schedules.al_pipeline(layers, capacity=rng.randint(1, 3)), rng.randint(1, 6)
+SOAK = [pytest.param(block, 425, 75, marks=pytest.mark.soak) for block in range(6, 46)]
+
+
+@pytest.mark.parametrize(("block", "orders", "delays"), [*((b, 20, 5) for b in range(6)), *SOAK])
+def test_bits_under_random_interleavings_and_delays(block, orders, delays):
+    """Of lanes on one thread, and of threads with random delays."""
+    assert not any(_differs(1000 * block + at, threads=False) for at in range(orders))
+    assert not any(_differs(1000 * block + at, threads=True) for at in range(delays))
+
+
+def test_a_second_epoch_draws_other_noise_as_one_long_epoch_does():
+    model, long, (first, second) = (
+        dense_model(4),
+        dense_model(4),
+        (made_batches(5), made_batches(2)),
     )
-
-
-BOUND, FREE = {}, {"schedule": _free, "most_layers": 8}
-
-
-@pytest.mark.parametrize("block", range(8))
-@pytest.mark.parametrize("kind", [BOUND, FREE], ids=["bound", "free"])
-def test_bits_under_random_interleavings_and_delays(kind, block):
-    """320 interleavings of lanes on one thread, and 96 of threads with random delays."""
-    assert all(not _differs(1000 * block + at, threads=False, **kind) for at in range(20))
-    assert all(not _differs(1000 * block + at, threads=True, **kind) for at in range(6))
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("block", range(20))
-@pytest.mark.parametrize("kind", [BOUND, FREE], ids=["bound", "free"])
-def test_bits_under_ten_thousand_interleavings(kind, block):
-    first = 100_000 + 450 * block
-    assert all(not _differs(first + at, threads=False, **kind) for at in range(425))
-    assert all(not _differs(first + at, threads=True, **kind) for at in range(75))
-
-
-@pytest.mark.parametrize(("layers", "workers"), [(2, 1), (3, 2), (4, 3), (6, 4)])
-def test_four_modes_end_in_the_same_bits(layers, workers):
-    """Over two epochs: the second draws other noise, as one long epoch does."""
-    results, (first, second) = [], (made_batches(5), made_batches(2, seed=1))
     torch.set_num_threads(2)
-    for mode in ("al", *MODES):
-        model = dense_model(layers)
-        for batches in (first, second):
-            with torch.no_grad():
-                record = train_epoch(model, batches, mode, workers, seed=7)
-                assert not torch.is_grad_enabled()
-            assert record.losses.shape == (len(batches), layers, 2)
-        assert int(model.batches_trained) == 7
-        results.append(state_of(model) | {"losses": record.losses})
+    for batches in (first, second):
+        with torch.no_grad():
+            record = train_epoch(model, batches, "al_pipeline", 3, seed=7)
+            assert not torch.is_grad_enabled()
+        assert record.losses.shape == (len(batches), 4, 2)
     assert torch.get_num_threads() == 2, "the caller's"
-    assert all(not differences(results[0], other) for other in results[1:])
-    model = dense_model(layers)
-    train_epoch(model, first + second, "al_pipeline", workers, seed=7)
-    assert not differences(state_of(model), {name: results[0][name] for name in state_of(model)})
+    assert int(model.batches_trained) == 7
+    train_epoch(long, first + second, "al", seed=7)
+    assert not differences(state_of(model), state_of(long))
+
+
+def _no_thread_is_left():
+    return not [each for each in threading.enumerate() if each.name.startswith("alkit-worker")]
 
 
 class _Failing:
     """A stage that raises in one task."""
 
-    def __init__(self, stage, kind, batch):
-        self.stage, self.kind, self.batch = stage, kind, batch
+    def __init__(self, stage, kind):
+        self.stage, self.kind = stage, kind
 
     def __getattr__(self, kind):
         def run(payload, batch, micro):
-            if (kind, batch) == (self.kind, self.batch):
+            if (kind, batch) == (self.kind, 2):
                 raise ArithmeticError(f"injected into {kind} at batch {batch}")
             return getattr(self.stage, kind)(payload, batch, micro)
 
         return run
 
 
-@pytest.mark.parametrize("mode", [*MODES, "free"])
-@pytest.mark.parametrize("kind", ["forward", "backward", "update"])
-@pytest.mark.parametrize("layer", range(3))
+@pytest.mark.parametrize("mode", ["al_m", "al_fm", "al_pipeline", "free"])
+@pytest.mark.parametrize(("kind", "layer"), [("forward", 0), ("backward", 1), ("update", 2)])
 def test_an_exception_of_any_worker_reaches_the_caller(mode, kind, layer):
     epoch = Epoch(dense_model(3))
-    epoch.stages[layer] = _Failing(epoch.stages[layer], kind, 2)
+    epoch.stages[layer] = _Failing(epoch.stages[layer], kind)
     left = iter(made_batches(50))
+    free = mode == "free"
+    schedule = free_workers(al_pipeline(3), 2) if free else schedule_for(mode, 3)
     with pytest.raises(ArithmeticError, match=f"injected into {kind} at batch 2") as caught:
-        run_threads(_schedule(mode, 3), epoch.stages, left)
+        run_threads(schedule, epoch.stages, left)
     # up to the bad batch, and what fits ahead of it: in the pipeline, two batches before each of
     # three layers and one in it
     assert len(list(left)) >= 50 - 3 - 3 * (2 + 1)
     assert f"alkit: in {kind} of stage {layer}, batch 2" in caught.value.__notes__[0]
     assert any(entry.name == "run" for entry in caught.traceback)
-    assert not [each for each in threading.enumerate() if each.name.startswith("alkit-worker")]
+    assert _no_thread_is_left()
 
 
-class _Arithmetic:
+class _Empty:
     """A stage without mathematics."""
 
-    def __init__(self):
-        self.updates = 0
+    updates = 0
 
     def forward(self, payload, batch, micro):
         return payload
@@ -173,18 +152,16 @@ class _Arithmetic:
 
 def test_a_free_worker_takes_the_layer_with_most_work_left(monkeypatch):
     """Layer 1 takes four times as long as the others: it is taken unless something is begun."""
-    seconds = {0: 1.0, 1: 4.0, 2: 1.0}
-    lanes = Run(_schedule("free", 3), [_Arithmetic()] * 3)
+    lanes, taken = Run(free_workers(al_pipeline(3), 2), [_Empty()] * 3), []
     for batch in range(6):
         lanes.put(batch, batch)
-    taken = []
     while len(taken) < 40:
         begun = [lane for lane in lanes.ready if lanes.next[lane].kind != "forward"]
         ready = 1 in lanes.ready
         task = lanes.pick(range(3))
         assert not begun or task.stage in begun
         taken.append((task.stage, ready and not begun))
-        times = iter([0.0, seconds[task.stage]])
+        times = iter([0.0, (1.0, 4.0, 1.0)[task.stage]])
         monkeypatch.setattr(executor.time, "perf_counter", lambda times=times: next(times))
         lanes.perform(task, 0)
         monkeypatch.undo()
@@ -194,7 +171,7 @@ def test_a_free_worker_takes_the_layer_with_most_work_left(monkeypatch):
 
 def test_a_lane_does_not_wait_for_the_loader():
     """A loader that looks at what batch 0 has left behind before it gives batch 1."""
-    stages, seen = [_Arithmetic() for _ in range(3)], []
+    stages, seen = [_Empty() for _ in range(3)], []
 
     def batches():
         for batch in range(4):
@@ -204,7 +181,7 @@ def test_a_lane_does_not_wait_for_the_loader():
             seen.append(stages[2].updates)
             yield batch
 
-    run_threads(_schedule("free", 3), stages, batches())
+    run_threads(free_workers(al_pipeline(3), 2), stages, batches())
     assert seen == [0, 1, 2, 3]
 
 
@@ -215,7 +192,7 @@ def test_a_loader_that_fails_stops_the_workers():
 
     with pytest.raises(OSError, match="the disk is gone"):
         train_epoch(dense_model(3), batches(), "al_pipeline", 3)
-    assert not [each for each in threading.enumerate() if each.name.startswith("alkit-worker")]
+    assert _no_thread_is_left()
 
 
 @pytest.mark.parametrize("layer", range(3))
@@ -231,44 +208,31 @@ def test_an_interrupt_stops_cleanly(layer):
     left = iter(made_batches(1) * 10_000)
     with pytest.raises(KeyboardInterrupt):
         train_epoch(model, left, "al_pipeline", 3)
-    assert not [each for each in threading.enumerate() if each.name.startswith("alkit-worker")]
+    assert _no_thread_is_left()
     assert next(left, None) is not None
 
 
-@pytest.mark.parametrize("free", [False, True])
-@pytest.mark.parametrize("capacity", [1, 3])
+@pytest.mark.parametrize(("capacity", "free"), [(1, False), (3, False), (1, True)])
 def test_back_pressure(capacity, free):
     """A slow last layer: the loader and the first layer wait instead of filling the memory."""
-    ahead, taken, finished = [], 0, 0
+    ahead, stages = [], [_Empty(), _Empty()]
 
     def batches():
-        nonlocal taken
-        for batch in made_batches(1) * 30:
-            taken += 1
-            ahead.append(taken - finished)
-            yield batch
+        for taken in range(1, 31):
+            ahead.append(taken - stages[1].updates)
+            yield taken
 
-    class Slow(_Delayed):
-        def update(self, payload, batch, micro):
-            nonlocal finished
-            time.sleep(0.002)
-            self.stage.update(payload, batch, micro)
-            finished += 1
-
-    epoch = Epoch(dense_model(2))
-    epoch.stages[1] = Slow(epoch.stages[1], random.Random(0), 0.0)
-    schedule = schedules.al_pipeline(2, capacity=capacity)
-    run_threads(schedules.free_workers(schedule, 2) if free else schedule, epoch.stages, batches())
+    schedule = al_pipeline(2, capacity=capacity)
+    slow = [stages[0], _Delayed(stages[1], random.Random(0), 0.01)]
+    run_threads(free_workers(schedule, 2) if free else schedule, slow, batches())
     # fed ahead of the first layer, in it, between the two, in the second
     assert max(ahead) <= 2 + 1 + capacity + 2
 
 
 def test_the_mailbox_and_the_board_stay_small():
-    schedule = schedules.al_pipeline(2)
-    epoch = Epoch(dense_model(2))
-    run = Run(schedule, epoch.stages)
-    for batch, pair in enumerate(made_batches(1) * 50):
-        run.put(batch, pair)
+    run = Run(al_pipeline(2), [_Empty(), _Empty()])
+    for batch in range(50):
+        run.put(batch, batch)
         while (task := run.pick(range(2))) is not None:
             run.perform(task, 0)
         assert len(run.done) <= 1

@@ -13,6 +13,7 @@ import alkit
 from alkit.al.bridges import pool_of
 from alkit.models.traced import NotTraced, trace
 from studies.ladder import rules
+from tests.make import labelled
 
 
 class Layers(nn.Module):
@@ -63,10 +64,27 @@ class Branches(nn.Module):
         return self.b(self.a(x) if x.sum() > 0 else x)
 
 
+class Counts(Layers):
+    """With a buffer that it adds to in place."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x):
+        self.count.add_(1)
+        return super().forward(x + 0 * self.count)
+
+
 def through(blocks, x):
     for block in blocks:
         x = block(x)
     return x
+
+
+def fitted(network, method="seq", data=None, **options):
+    data = labelled(16, 8) if data is None else data
+    return alkit.fit(network, data, method=method, progress=False, **options)
 
 
 @pytest.mark.parametrize("kind", [Layers, Skips, Unlike])
@@ -105,19 +123,20 @@ class Around(nn.Module):
         return self.inner(x) + 1
 
 
-def test_hooks_of_a_part_run():
-    network, calls = nn.Sequential(Layers(), nn.Linear(3, 3)), []
+def test_hooks_of_a_part_run_and_it_has_evaluation_mode_back():
+    network, calls = nn.Sequential(Layers(), nn.BatchNorm1d(3)), []
     network[0].register_forward_hook(lambda *given: calls.append(1))
-    through(trace(Around(network)), torch.randn(2, 8))
+    around = Around(network)
+    through(trace(around), torch.randn(2, 8))
     assert calls == [1]
+    seen = int(network[1].num_batches_tracked)
+    fitted(around.eval(), batch_size=8)
+    assert network[1].num_batches_tracked == seen + 2
+    assert not any(part.training for part in around.modules())
 
 
 def test_a_shared_module_is_not_cut_in_two():
-    class Shared(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 3)
-
+    class Shared(Branches):
         def forward(self, x):
             return self.b(self.a(torch.tanh(self.a(x))))
 
@@ -128,22 +147,11 @@ def test_a_shared_module_is_not_cut_in_two():
 def test_a_forward_that_branches_is_left_to_backprop():
     with pytest.raises(NotTraced, match="can't follow"):
         trace(Branches())
-    x, y = torch.randn(16, 8), torch.arange(16) % 3
     with pytest.raises(TypeError, match='blocks is a whole Branches.*method="bp"'):
-        alkit.fit(Branches(), (x, y), method="seq", progress=False)
-    network = Branches()
-    record = alkit.fit(network, (x, y), method="bp", progress=False)
-    network.eval()
-    assert torch.equal(network(x), record.predict(x))
-
-
-def test_a_network_in_evaluation_mode_is_trained_and_has_it_back():
-    network = nn.Sequential(Layers(), nn.BatchNorm1d(3))
-    around = Around(network).eval()
-    data = torch.randn(16, 8), torch.arange(16) % 3
-    alkit.fit(around, data, method="seq", batch_size=8, progress=False)
-    assert network[1].num_batches_tracked == 2
-    assert not any(part.training for part in around.modules())
+        fitted(Branches())
+    network, (x, _) = Branches(), labelled(16, 8)
+    record = fitted(network, "bp")
+    assert torch.equal(network.eval()(x), record.predict(x))
 
 
 class Beside(Layers):
@@ -175,73 +183,50 @@ class Beside(Layers):
         return self.l3(F.relu(self.l2(h)))
 
 
-WRITES = {
-    "no_grad": "computes something else than it does itself",
-    "autocast": "computes something else than it does itself",
-    "buffer": "writes what it computes into its modules",
-    "attribute": "writes what it computes into its modules",
-    "list": "writes what it computes into its modules",
-    "depth": "draws numbers",
-    "noise": "draws numbers",
-}
+ELSE = "computes something else than it does itself"
+WRITES = "writes what it computes into its modules"
+LOST = {"no_grad": ELSE, "autocast": ELSE, "buffer": WRITES, "attribute": WRITES, "list": WRITES}
+LOST |= {"depth": "draws numbers", "noise": "draws numbers"}
 
 
-@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("what", LOST)
 def test_what_a_graph_would_lose_is_no_graph(what):
     """Backprop trains it uncut; others say what they would lose, and leave no trace."""
-    network, data = Beside(what), (torch.randn(16, 8), torch.arange(16) % 3)
+    network = Beside(what)
     before = {**vars(network)}
-    with pytest.raises((TypeError, NotTraced), match=WRITES[what]):
-        alkit.fit(network, data, method="seq", progress=False)
+    with pytest.raises((TypeError, NotTraced), match=LOST[what]):
+        fitted(network)
     assert vars(network) == before
     assert not network.seen
     assert network.count == 0
     no_gradient = pytest.warns(UserWarning, match="gets no gradient for module.l1.weight")
     with no_gradient if what == "no_grad" else nullcontext():
-        alkit.fit(network, data, method="bp", batch_size=8, progress=False)
+        fitted(network, "bp", batch_size=8)
 
 
 def test_no_gradient_is_told_from_one_of_zeros():
     """Below a head of zeros all gradients are zero, but a part that has none is not trained."""
-    network, data = Beside("no_grad"), (torch.randn(16, 8), torch.arange(16) % 3)
+    network = Beside("no_grad")
     nn.init.zeros_(network.l3.weight)
-    with pytest.raises(NotTraced, match=WRITES["no_grad"]):
-        alkit.fit(network, data, method="seq", progress=False)
+    with pytest.raises(NotTraced, match=ELSE):
+        fitted(network)
 
 
-def test_a_buffer_that_a_forward_adds_to_in_place_is_the_network_s():
-    class Counts(Layers):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("count", torch.zeros(()))
-
-        def forward(self, x):
-            self.count.add_(1)
-            return super().forward(x)
-
-    network, data = Counts(), (torch.randn(16, 8), torch.arange(16) % 3)
-    alkit.fit(network, data, method="seq", batch_size=8, progress=False)
-    other = Counts()
-    alkit.fit(other, data, method="bp", batch_size=8, progress=False)
-    assert network.count == 2 == other.count  # a step each: looks leave no trace
+@pytest.mark.parametrize("method", ["seq", "bp"])
+def test_a_buffer_that_a_forward_adds_to_in_place_is_the_network_s(method):
+    network = Counts()
+    fitted(network, method, batch_size=8)
+    assert network.count == 2  # a step each: looks leave no trace
 
 
 def test_what_moves_a_block_moves_the_network_s_buffers_too():
-    class Shifted(Layers):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("shift", torch.ones(8))
-
-        def forward(self, x):
-            return super().forward(x + self.shift)
-
-    network, x = Shifted(), torch.randn(4, 8).double()
+    network, x = Counts(), torch.randn(4, 8).double()
     blocks = [block.double() for block in trace(network)]
     for training in (True, False):
         for block in blocks:
             block.train(training)
         assert through(blocks, x).dtype == torch.float64
-    assert network.shift.dtype == torch.float64
+    assert network.count.dtype == torch.float64
 
 
 class Padded(nn.Module):
@@ -254,12 +239,9 @@ class Padded(nn.Module):
         self.layers, self.head = nn.ModuleList(layers), nn.Linear(8, 3)
 
     def forward(self, tokens):
-        if self.mask_first:
-            mask = tokens == 0
-            h = self.table(tokens)
-        else:
-            h = self.table(tokens)
-            mask = tokens == 0
+        mask = tokens == 0 if self.mask_first else None
+        h = self.table(tokens)
+        mask = tokens == 0 if mask is None else mask
         for layer in self.layers:
             h = layer(h, src_key_padding_mask=mask)
         kept = (~mask).unsqueeze(2)
@@ -304,35 +286,27 @@ def test_where_all_but_the_head_would_be_one_block_a_skip_is_cut():
 
 
 def test_tied_weights_stay_in_one_block():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table, self.middle = nn.Embedding(9, 8), nn.Linear(8, 8)
-
+    class Tied(Padded):
         def forward(self, x):
-            return F.linear(self.middle(self.table(x)), self.table.weight)
+            return F.linear(self.layers[0](self.table(x)), self.table.weight)
 
     with pytest.raises(NotTraced, match="weights are used early and late"):
         trace(Tied())
 
 
-METHODS = ["seq", "1f1b", "pipedream", "fr", "al", "local", "elastic", "pipelearn"]
-
-
 def texts_trained(method, **options):
     """Train on a shuffled loader of 5, 5 and 2 texts; split learning deals tensors."""
     torch.manual_seed(0)
-    network, y = Padded(), torch.arange(12) % 3
-    data = TensorDataset(TEXTS.repeat(3, 1), y)
+    network = Padded()
+    data = TensorDataset(TEXTS.repeat(3, 1), torch.arange(12) % 3)
     loader = DataLoader(data, 5, shuffle=True, generator=torch.Generator().manual_seed(1))
     dealt = method == "pipelearn"
     options |= {"workers": 1, "batch_size": 5} if dealt else {"optimizer": torch.optim.SGD}
     given = data.tensors if dealt else loader
-    record = alkit.fit(network, given, method=method, lr=0.1, epochs=2, progress=False, **options)
-    return network, record.history.loss
+    return network, fitted(network, method, given, lr=0.1, epochs=2, **options).history.loss
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", "seq 1f1b pipedream fr al local elastic pipelearn".split())
 def test_a_network_of_padded_texts_is_trained_in_parts(method):
     """A link of split learning sends one tensor: the parts that hand on a mask are one unit."""
     network, losses = texts_trained(method)
@@ -343,8 +317,7 @@ def test_a_network_of_padded_texts_is_trained_in_parts(method):
     assert losses.isna().sum() == 0
 
 
-@pytest.mark.parametrize("micro", [1, 2])
-@pytest.mark.parametrize("method", ["1f1b", "gpipe", "zero_bubble"])
+@pytest.mark.parametrize(("method", "micro"), [("1f1b", 1), ("gpipe", 2), ("zero_bubble", 2)])
 def test_padded_texts_in_parts_take_backprops_steps(method, micro):
     whole, losses = texts_trained("bp")
     network, found = texts_trained(method, micro=micro)
@@ -359,7 +332,7 @@ def test_split_learning_trains_a_network_that_is_one_unit():
     network.head = nn.Identity()  # so that the mask is needed in the last block, too
     before = network.table.weight.detach().clone()
     x, y = TEXTS.repeat(2, 1), torch.zeros(8, dtype=torch.long)
-    alkit.fit(network, (x, y), method="pipelearn", lr=0.1, epochs=1, progress=False)
+    fitted(network, "pipelearn", (x, y), lr=0.1)
     assert not torch.equal(network.table.weight, before)
 
 

@@ -1,50 +1,33 @@
 """The clock against the closed forms of AL's timing model, and the figures of a timeline."""
 
-import random
-
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from alkit.schedule.clock import simulate
 from alkit.schedule.task import al, al_fm, al_m, al_pipeline, free_workers
 from alkit.schedule.timeline import Interval, Timeline
 
-
-def _durations(layers, rng):
-    return {
-        (kind, layer): rng.uniform(0.1, 2.0)
-        for layer in range(layers)
-        for kind in ("forward", "backward", "update")
-    }
+KINDS = "forward", "backward", "update"
+SECONDS = st.lists(st.tuples(*[st.floats(0.1, 2.0)] * 3), min_size=1, max_size=5)
 
 
-def _sides(durations, layers):
-    forward = [durations["forward", i] for i in range(layers)]
-    rest = [durations["backward", i] + durations["update", i] for i in range(layers)]
-    return forward, rest
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("layers", [1, 2, 5])
-def test_closed_forms_of_one_batch(layers, seed):
-    durations = _durations(layers, random.Random(seed))
-    forward, rest = _sides(durations, layers)
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(SECONDS)
+def test_closed_forms_of_one_batch_and_the_recurrence_of_the_pipeline(seconds):
+    layers, batches = len(seconds), 5
+    durations = {(k, at): s for at, own in enumerate(seconds) for k, s in zip(KINDS, own)}  # noqa: B905
+    forward, rest = [own[0] for own in seconds], [own[1] + own[2] for own in seconds]
     expected = {
         al: sum(forward) + sum(rest),
         al_m: sum(forward) + max(rest),
         al_fm: max(sum(forward[: i + 1]) + rest[i] for i in range(layers)),
     }
-    for mode, seconds in expected.items():
-        timeline = simulate(mode(layers), durations, 4)
-        assert timeline.span_s == pytest.approx(4 * seconds)
-        assert timeline.step_s == pytest.approx(seconds)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_pipeline_against_its_recurrence(seed):
-    """Unbounded hand-over: a layer starts when its input is there and its last update is done."""
-    layers, batches = 4, 7
-    durations = _durations(layers, random.Random(seed))
-    forward, rest = _sides(durations, layers)
+    for mode, span_s in expected.items():
+        timeline = simulate(mode(layers), durations, batches)
+        assert timeline.span_s == pytest.approx(batches * span_s)
+        assert timeline.step_s == pytest.approx(span_s)
+    # unbounded hand-over: a layer starts when its input is there and its last update is done
     free = [0.0] * layers
     for _ in range(batches):
         arrived = 0.0
@@ -76,7 +59,7 @@ def test_what_queues_hold_does_not_count_as_speed(capacity, seconds):
     pipeline = al_pipeline(2, capacity=capacity)
     assert simulate(pipeline, lambda task: seconds[task.stage], 24).steady_s == pytest.approx(6.0)
     free = free_workers(al_pipeline(4, capacity=capacity), 2)
-    own = {0: 1.0, 1: 1.0, 2: seconds[0], 3: seconds[1]}
+    own = (1.0, 1.0, *seconds)
     assert simulate(free, lambda task: own[task.stage], 24).steady_s > 0.99 * 7.5
 
 
@@ -91,7 +74,7 @@ def test_figures_of_a_timeline():
     assert timeline.task_s() == {("forward", 0): 1.0}
     empty = Timeline.of([], ("a", "b"))
     assert empty.span_s == empty.bubble == empty.step_s == empty.steady_s == 0
-    joined = Timeline.joined([timeline, timeline])
-    assert joined.span_s == 8.0
-    assert {i.batch for i in joined.intervals} == {0, 1, 2, 3}
+    joined = Timeline.joined([timeline] * 3)
+    assert joined.span_s == 12.0
+    assert {i.batch for i in joined.intervals} == {*range(6)}
     assert len(timeline.between(1, 1).intervals) == 2

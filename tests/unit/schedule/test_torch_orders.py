@@ -7,12 +7,12 @@ import pytest
 from torch.distributed.pipelining import schedules as theirs
 
 from alkit.schedule.clock import simulate
-from alkit.schedule.flushed import gpipe, of_orders, one_f_one_b, zero_bubble
+from alkit.schedule.flushed import gpipe, one_f_one_b, zero_bubble
 from alkit.schedule.task import ScheduleError
 from alkit.schedule.torch_orders import SEVERAL, read_csv, to_csv, torch_order
 from alkit.schedule.validate import validate
 
-SIZES = [*product(range(2, 7), range(2, 17)), (2, 32), (8, 2), (8, 12)]
+SIZES = [*product(range(2, 5), range(2, 9)), (6, 16), (2, 32), (8, 2), (8, 12)]
 LOOPS = [(2, 2, 2), (2, 2, 8), (2, 3, 4), (3, 2, 6), (3, 3, 3), (4, 2, 8)]
 
 
@@ -58,24 +58,20 @@ def test_torch_accepts_what_is_written_and_it_is_read_again(made, tmp_path):
         assert to_csv(read_csv(tmp_path / "sends.csv")) == text
 
 
-ORDERS = [*SEVERAL, "InterleavedZeroBubble"]
-
-
-@pytest.mark.parametrize("name", ORDERS)
-@pytest.mark.parametrize("workers", range(2, 7))
+@pytest.mark.parametrize("name", [*SEVERAL, "InterleavedZeroBubble"])
+@pytest.mark.parametrize("workers", [2, 3, 6])
 def test_torch_s_orders_are_proved(name, workers):
     """Every order that torch makes of these sizes."""
     proved = 0
-    for chunks in (1, 2, 3):
-        for micro in range(2, 17):
-            try:
-                made = torch_order(name, workers * chunks, workers, micro)
-            except ScheduleError:  # torch makes none
-                continue
-            proved += 1
-            assert len(made.places) - made.stages >= 2 * workers * chunks * micro
-            if proved % 3 == 1:  # of the others the order alone: it takes its time
-                assert validate(made, 2).staleness == (0,) * made.stages
+    for chunks, micro in product((1, 2, 3), range(2, 17)):
+        try:
+            made = torch_order(name, workers * chunks, workers, micro)
+        except ScheduleError:  # torch makes none
+            continue
+        proved += 1
+        assert len(made.places) - made.stages >= 2 * workers * chunks * micro
+        if proved % 3 == 1:  # of the others the order alone: it takes its time
+            assert validate(made, 2).staleness == (0,) * made.stages
     assert proved > 2
 
 
@@ -137,12 +133,3 @@ def test_own_orders_are_torch_s():
             for worker in range(stages - (made is one_f_one_b)):
                 own = [str(each) for each in order[worker] if each and each.is_compute_op]
                 assert rows[worker] == ",".join(own)
-
-
-def test_sizes_that_don_t_fit_are_refused():
-    words = ["stages that workers can share alike", "micro is 0", "interleaved_1f1b with 4 stages"]
-    for told, micro, stages in zip(words, (4, 0, 5), (5, 4, 4), strict=True):
-        with pytest.raises(ScheduleError, match=told):
-            torch_order("interleaved_1f1b", stages, 2, micro)
-    with pytest.raises(ScheduleError, match="has no task"):
-        of_orders("none", [[]])

@@ -1,5 +1,6 @@
 """Small networks and samples for split learning."""
 
+from collections import defaultdict
 from types import SimpleNamespace
 
 import torch
@@ -56,29 +57,20 @@ def pairs_of(blocks, samples, *, cut=1, optimizer=None, device=(), **options) ->
     fixed = {"units": len(blocks), "devices": len(samples), "least": least}
     settings = Settings(cuts=cut, **fixed | options)
     streams = [Stream(*own, settings, at) for at, own in enumerate(samples)]
-    make, places = factory_of(settings, optimizer), devices_named(device)
-    pairs = Pairs(blocks, settings, streams, make, places)
-    rounds = [pairs.round(number) for number in range(pairs.rounds)]
-    losses = {
-        at: torch.tensor([loss for each in rounds for loss in each.losses.get(at, ())])
-        for at in range(len(samples))
-    }
+    pairs = Pairs(blocks, settings, streams, factory_of(settings, optimizer), devices_named(device))
+    rounds, losses = [pairs.round(number) for number in range(pairs.rounds)], defaultdict(list)
+    for each in rounds:
+        for at, own in each.losses.items():
+            losses[at] += own
+    losses = {at: torch.tensor(own) for at, own in losses.items()}
     return SimpleNamespace(state=pairs.state, losses=losses, rounds=rounds)
+
+
+def equal(one: dict, other: dict) -> bool:
+    """Whether tensors by name are equal to the last bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
 def same_bits(first: SimpleNamespace, second: SimpleNamespace) -> bool:
     """Whether states and losses are equal to the last bit."""
-    states = all(torch.equal(first.state[key], second.state[key]) for key in first.state)
-    return (
-        states
-        and first.state.keys() == second.state.keys()
-        and all(torch.equal(first.losses[at], second.losses[at]) for at in first.losses)
-    )
-
-
-def difference(first: SimpleNamespace, second: SimpleNamespace) -> float:
-    """Return the largest difference of any weight."""
-    return max(
-        float((first.state[key].double() - second.state[key].double()).abs().max())
-        for key in first.state
-    )
+    return equal(first.state, second.state) and equal(first.losses, second.losses)

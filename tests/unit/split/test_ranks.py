@@ -1,4 +1,4 @@
-"""Ranks end in the bits of one process, also if one of them dies; lanes overlap between them."""
+"""Ranks agree on a run and end in the bits of one process, also if some of them die."""
 
 import hashlib
 import os
@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from alkit.engine.launch import RankFailed
 from alkit.split import results
 from alkit.split.half import SGD
 from tests import machines
+from tests.helpers import on_ranks, refused
 from tests.unit.split.helpers import samples, units
 
 X, Y = samples(41)
@@ -32,9 +34,10 @@ CASES = {
     "every step": {"micro": 2, "aggregate_every": 1, "epochs": 1},
     "rates": {
         "micro": 2,
-        "scheduler": lambda each: torch.optim.lr_scheduler.ReduceLROnPlateau(each, patience=0),
+        "scheduler": partial(torch.optim.lr_scheduler.ReduceLROnPlateau, patience=0),
     },
 }
+SLOW = {"profile": 1, "uplink_mbit": 0.001, "downlink_mbit": 0.001}
 
 
 def fit(name="pipelearn", **options):
@@ -49,24 +52,50 @@ def digest(record):
     return hashlib.sha256(b"".join(own.numpy().tobytes() for own in found)).hexdigest()
 
 
-def columns(record):
+def found(record):
+    """Return all of a record that is the same wherever it is made."""
     times = [name for name in record.history if name.endswith("_s")]
-    return record.history.drop(columns=times)
+    columns = record.history.drop(columns=times).to_csv()
+    return digest(record), columns, record.details.rounds
+
+
+def _run(name, **options):
+    return found(fit(name, ranks=3, **options))
+
+
+def _other_settings():
+    return refused(partial(fit, aggregate_every=2 if dist.get_rank() == 2 else 1, ranks=3))
+
+
+def _chosen(path):
+    """Choose, go on, and be refused, by the profiler."""
+    own = {"checkpoint": path, "ranks": 3, "cuts": [], "micro": 1} | SLOW
+    first, then = (fit(epochs=epochs, **own).details.settings.cuts for epochs in (1, 2))
+    own |= {"uplink_mbit": 1e6, "downlink_mbit": 1e6}
+    return first, then, refused(partial(fit, epochs=2, **own))
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    """What three ranks find, one run after the other."""
+    folder = tmp_path_factory.mktemp("ranks")
+    calls = {name: partial(_run, name) for name in CASES if name != "three"}
+    calls |= {"others": _other_settings, "chosen": partial(_chosen, folder / "run")}
+    events = str(folder / "events.csv")
+    calls["lanes"] = partial(fit, "longer", ranks=3, events=events)
+    return on_ranks(calls, 3) | {"events": events}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_ranks_end_in_the_bits_of_one_process(name):
-    here = fit(name)
-    there = fit(name, ranks=1 + CASES[name].get("workers", 2))
-    assert digest(here) == digest(there)
-    assert columns(here).equals(columns(there))
-    assert there.details.rounds == here.details.rounds
+def test_ranks_end_in_the_bits_of_one_process(name, three):
+    here = found(fit(name))
+    ranks = [found(fit(name, ranks=4))] if name == "three" else three[name]
+    for there in ranks:
+        assert there == here
 
 
-def test_lanes_of_both_sides_are_in_one_table(tmp_path):
-    path = tmp_path / "events.csv"
-    record = fit("longer", ranks=3, events=str(path))
-    seen = results.read(path, 2)
+def test_lanes_of_both_sides_are_in_one_table(three):
+    seen = results.read(three["events"], 2)
     kinds = {(i.resource, i.kind) for i in seen.intervals}
     for at in (0, 1):
         assert {(f"uplink {at}", "send"), (f"downlink {at}", "send")} <= kinds
@@ -79,9 +108,23 @@ def test_lanes_of_both_sides_are_in_one_table(tmp_path):
         made = ends[f"device {at}", "forward", batch, micro]
         used = ends[f"server {at}", "forward", batch, micro]
         assert made.end_s - 1e-3 < sent.end_s < used.start_s + 1e-3  # clocks agree to so much
-    table = results.table("x", record, seen, 1.0)
+    table = results.table("x", three["lanes"][0], seen, 1.0)
     assert (table[["upload", "download", "comm amount", "client_forward"]] > 0).all(axis=None)
     assert table["train_loss"].map(len).tolist() == [3, 3]
+
+
+def test_the_profiler_chooses_for_every_device_and_a_run_that_goes_on_keeps_it(three):
+    for first, then, said in three["chosen"]:
+        # on such a link the pixels of an epoch are less than the weights up and down, and what was
+        # measured on this machine, busy or not, is nothing beside either
+        assert first == then == (0,)
+        assert "uplink_mbit is" in said
+    with pytest.raises(ValueError, match="no machines to measure"):
+        fit(**SLOW)
+
+
+def test_parties_with_other_settings_are_refused(three):
+    assert all("1 of 3 ranks differ from rank 0 in settings" in said for said in three["others"])
 
 
 class Fails(torch.nn.Module):
@@ -100,37 +143,34 @@ def test_a_fault_of_a_device_or_of_a_tail_ends_all(unit, rank):
 
 
 def test_a_rank_that_dies_costs_the_open_round(tmp_path):
-    wanted = digest(fit("longer"))
-    for dies in ("1:5", "0:9"):  # a device, and the server, at a step of an optimiser
-        path = tmp_path / dies[0]
-        command = machines.torchrun("--standalone", "--nproc-per-node=3", "--max-restarts=1")
-        done = subprocess.run(
-            [*command, __file__, str(path), dies],
-            env=machines.environment(GLOO_SOCKET_IFNAME="lo"),
-            capture_output=True,
-            text=True,
-            timeout=machines.LIMIT_S,
-            check=False,
-        )
-        found = re.findall(r"^(\d) (\d) (\w+)$", done.stdout, re.MULTILINE)
-        assert found == [("0", "1", wanted)], done.stderr
+    """First a device, then the server, each at a step of its optimisers."""
+    command = machines.torchrun("--standalone", "--nproc-per-node=3", "--max-restarts=2")
+    done = subprocess.run(
+        [*command, __file__, str(tmp_path / "run")],
+        env=machines.environment(GLOO_SOCKET_IFNAME="lo"),
+        capture_output=True,
+        text=True,
+        timeout=machines.LIMIT_S,
+        check=False,
+    )
+    said = re.findall(r"^(\d) (\w+)$", done.stdout, re.MULTILINE)
+    assert said == [("2", digest(fit("longer")))], done.stderr
 
 
-def _main(path, dies):
-    rank, count = map(int, dies.split(":"))
-    calls, mark = iter(range(1, count + 1)), Path(f"{path}.died")
+def _main(path):
+    restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    dies, calls = {"0": (1, 5), "1": (0, 9)}.get(restart), iter(range(1, 100))
 
     def after_step(*_):
-        if next(calls, None) == count and dist.get_rank() == rank and not mark.exists():
-            mark.touch()
+        if (dist.get_rank(), next(calls)) == dies:
             os.kill(os.getpid(), signal.SIGKILL)
 
     torch.set_num_threads(1)
     with alkit.torchrun_group():
         register_optimizer_step_post_hook(after_step)
-        record = fit("longer", checkpoint=path)
+        record = fit("longer", checkpoint=Path(path))
         if dist.get_rank() == 0:
-            print(0, os.environ["TORCHELASTIC_RESTART_COUNT"], digest(record), flush=True)
+            print(restart, digest(record), flush=True)
 
 
 if __name__ == "__main__":
