@@ -1,7 +1,7 @@
 """Run the long tests of folders that changed since they last ran: machines, pages, programs.
 
-    python .ci/soak.py              runs those of changed folders
-    python .ci/soak.py --write      notes in .ci/soaked that all have run; `make soak` does it
+python .ci/soak.py              runs those of changed folders
+python .ci/soak.py --write      notes in .ci/soaked that all have run; `make soak` does it
 """
 
 import hashlib
