@@ -20,7 +20,7 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  Variables: VENV=path of an environment, NB=notebook, PRESET=name, P='name=value ...', RECORD=1, JOBS=2"
 
-demo: install  ## ten methods on one network, in one table: accuracy, waits, time, memory (4 minutes)
+demo: install  ## nine methods on one network, in one table: accuracy, waits, time, memory (3 minutes)
 	@$(ALKIT) run notebooks/15_all_methods.ipynb --preset teach
 
 test: install  ## lint, unit tests and every notebook

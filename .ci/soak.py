@@ -1,7 +1,7 @@
 """Run the long tests of folders that changed since they last ran: machines, pages, programs.
 
 python .ci/soak.py              runs those of changed folders
-python .ci/soak.py --write      notes in .ci/soaked that all have run; `make soak` does it
+python .ci/soak.py --write      notes in .ci/soaked, which is committed, that all have run
 """
 
 import hashlib
@@ -13,8 +13,11 @@ HOME = Path(__file__).parents[1]
 NOTED = HOME / ".ci" / "soaked"
 TESTS = {  # folder: the long tests that see a change in it
     "docs/tasks": ["tests/unit/test_tasks.py"],
+    "alkit": ["tests/unit/test_sim.py"],
+    "tests/sim": ["tests/unit/test_sim.py"],
     "alkit/engine": ["tests/unit/front", "tests/unit/engine", "tests/unit/test_tasks.py"],
     "alkit/split": ["tests/unit/split"],
+    "alkit/elastic": ["tests/conformance/test_kept.py"],
 }
 
 

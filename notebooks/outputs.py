@@ -53,7 +53,7 @@ def kept(output: Any) -> Any:
         output["text"] = re.sub(r" · \d+% of \d+ cores busy", "", output["text"])
     data = output.get("data", {})
     if data.pop("application/vnd.jupyter.widget-view+json", None):  # which needs a kernel
-        if "base64," not in data.get("text/html", ""):
+        if "A still" not in data.get("text/html", ""):
             return None
         still = re.compile(r"(?<=base64,)[\w+/=]+")  # of a dashboard
         data["text/html"] = still.sub(lambda found: picture(found[0]), data["text/html"])

@@ -138,7 +138,8 @@ def gantts(timelines: Mapping[str, Timeline], title: str, *, number: Shown = "st
         ax.set_title(name)
     clock = "simulated time" if timeline.clock == "virtual" else "seconds"
     ax.set(xlabel=f"{clock}; number: {number}, shade: every other batch", xlim=(0, span_s or 1))
-    seen = {i.kind for timeline in timelines.values() for i in timeline.intervals}
+    every = [i for timeline in timelines.values() for i in timeline.intervals]
+    seen = {i.kind for i in every if i.end_s > i.start_s}
     handles = [Patch(color=c, label=kind) for kind, c in KINDS.items() if kind in seen]
     fig.legend(handles=handles, loc="outside lower right", ncols=5, frameon=False)
     fig.suptitle(title, x=0.01, ha="left", wrap=True)

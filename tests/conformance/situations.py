@@ -67,7 +67,7 @@ class Focal(nn.Module):
         return -((1 - chosen.exp()) ** 2 * chosen).mean()
 
 
-def images(count: int = 24, side: int = 64, classes: int = 7) -> tuple[Tensor, Tensor]:
+def images(count: int, side: int, classes: int = 7) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(count, 3, side, side, generator=generator)
     return x, torch.arange(count) % classes
@@ -171,7 +171,9 @@ SITUATIONS: dict[str, Situation] = {
         Situation("its loader", lambda: (net(), DataLoader(Samples(), 16, shuffle=True), {})),
         Situation("(x, y), nothing else", lambda: (net(), (X, Y), {})),
         Situation("whole numbers as x", lambda: (embedded(), tokens(), {})),
-        Situation("torchvision's resnet18", lambda: (resnet18(), images(), {"batch_size": 8})),
+        Situation(
+            "torchvision's resnet18", lambda: (resnet18(), images(12, 32), {"batch_size": 6})
+        ),
         Situation("torchvision's ViT", lambda: (vit(), images(16, 16), {"batch_size": 8})),
         Situation("a list of blocks", lambda: (nn.ModuleList(net()), (X, Y), {})),
         Situation("self.l1, self.l2, ...", lambda: (Plain(), (X, Y), {})),

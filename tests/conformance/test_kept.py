@@ -104,6 +104,7 @@ def by_torchrun():
     return fitted.digests(done.stdout)
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize("method", fitted.METHODS)
 def test_ranks_of_torchrun_end_in_the_bits_of_one_process(method):
     """Of elastic training two devices are another layout, replicas or a pipeline: two ranks."""

@@ -43,7 +43,7 @@ NETWORKS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, torch
     "self.l1, self.l2": (Plain, lambda: (rows(16)[0].double(), rows(16)[1])),
     "residual": (Residual, lambda: images(8)),
     "U-Net": (UNet, lambda: images(8)),
-    "resnet18": (resnet18, lambda: images(64, 7)),
+    "resnet18": (resnet18, lambda: images(32, 7)),
     "ViT": (vit, lambda: images(16, 7)),
     "timm": (timm_resnet, lambda: images(32, 7)),
     "LSTM": (LSTM, lambda: texts("LSTM")),

@@ -14,6 +14,7 @@ SIM = Path(__file__).resolve().parents[1] / "sim"
 ALL_SKIPPED = 5  # pytest's exit status
 
 
+@pytest.mark.machines
 def test_on_the_simulated_accelerator(tmp_path):
     command = [sys.executable, *"-m pytest -q -rs -p no:cacheprovider -W ignore".split()]
     ran = subprocess.run(

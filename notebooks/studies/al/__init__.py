@@ -1,1 +1,1 @@
-"""Associated learning: families, label sides, workers."""
+"""Associated learning: families, networks, exits, label sides."""

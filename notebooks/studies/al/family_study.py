@@ -190,7 +190,7 @@ def draw_curves(frame: pd.DataFrame) -> Figure:
     names = [viz.label(each) for each in names]
     fig.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False)
     far = max(gaps, key=abs)
-    title = f"Local classifiers minus backprop at the end: {far:+.1f} points"
+    title = f"Validation, the largest gap: local classifiers minus backprop {far:+.1f} points"
     fig.suptitle(title, x=0.01, ha="left", wrap=True)
     return fig
 

@@ -58,4 +58,4 @@ def times(table: pd.DataFrame) -> str:
     told = f"Time: {len(less)} of {len(over)} methods have shorter steps than BP on four devices"
     here = (table.step_s / table.step_s.bp).drop("bp").sort_values()
     first = f"the fastest, {label(here.index[0])}, takes {here.iloc[0]:.2f}x"
-    return f"{told}.\nTwo real cores: {first} of BP, which has both for each operator."
+    return f"{told}.\nTwo real cores: {first} of BP, which has the faster of one and both."

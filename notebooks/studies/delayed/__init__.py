@@ -1,1 +1,1 @@
-"""Delayed gradients: accuracy, times, memory, planners."""
+"""Delayed gradients: accuracy, corrections, orders."""

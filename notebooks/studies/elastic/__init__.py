@@ -1,1 +1,1 @@
-"""Elastic training: tasks, rivals, cost on other machines."""
+"""Elastic training: tasks, recipe, rivals, ablation."""

@@ -129,8 +129,8 @@ def ablation(recorded: pd.DataFrame, alpha: float = 1 / 3) -> pd.DataFrame:
 def alphas(recorded: pd.DataFrame) -> pd.DataFrame:
     """Return a row a data set and alpha of all four switches, next to never freezing.
 
-    Columns: seconds, times as fast as 1f1b, val_acc, accuracy, points lost to 1f1b with their two
-    intervals, and whether this alpha is the best on validation.
+    Columns: seconds, times as fast as 1f1b, val_acc, accuracy, points lost to 1f1b with their
+    interval, and whether this alpha is the best on validation.
     """
     rows = []
     for name, own in recorded.groupby("data", sort=False):

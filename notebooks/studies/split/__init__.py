@@ -1,1 +1,1 @@
-"""Split learning: programs, links, tables."""
+"""Split learning: programs, links, lanes, leaks."""

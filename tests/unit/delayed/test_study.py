@@ -3,7 +3,6 @@
 from functools import partial
 from types import SimpleNamespace
 
-import matplotlib as mpl
 import pandas as pd
 import pytest
 import torch
@@ -17,7 +16,6 @@ from studies.common.resnet_cifar import resnet_cifar
 from studies.common.study import TUNING_SEED
 from studies.delayed import accuracy_study as study
 from studies.delayed.recursion import recursion
-from studies.delayed.schedule_widget import draw
 from tests.unit.delayed.nets import mlp, momentum, pipeline, vectors
 
 
@@ -113,12 +111,3 @@ def test_directions_are_true_at_frozen_weights(method):
     assert (lengths - 1).abs().max() < 1e-5
     moving, _ = _directions(pipeline(mlp(), 3, momentum), vectors(12), method)
     assert moving[5:, 0].median() < 0.999
-
-
-def test_the_picture_of_a_schedule_says_how_fast_it_is(capsys):
-    mpl.use("agg")
-    assert draw() == pytest.approx(3.0)
-    assert "4.00 times as fast" in " ".join(capsys.readouterr().out.split())
-    assert draw("ddg_barrier") == pytest.approx(6.0)
-    draw("ddg_barrier", modules=1)
-    assert "1.00 times" in capsys.readouterr().out

@@ -51,7 +51,7 @@ OTHER += [{"workers": 1, "micro": 8, "schedule": "gpipe"}, {"workers": 4, "sched
 OTHER += [{"workers": 4, "batch_size": 5, "scheduler": None}]
 
 
-@pytest.mark.parametrize("changes", OTHER, ids=str)
+@pytest.mark.parametrize("changes", OTHER, ids=" ".join)
 def test_whatever_else_is_set_it_is_plain_training(changes):
     settings = SETTINGS | changes
     found = train(make_vit(), images(), settings)

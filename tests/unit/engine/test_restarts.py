@@ -59,6 +59,7 @@ def whole(method: str, ranks: int) -> str:
     return fitted.digest(fitted.fit(method, ranks=ranks), losses=False)
 
 
+@pytest.mark.machines
 def test_a_killed_rank_is_started_again(tmp_path):
     """Each method's run loses a rank once, and ends in the bits of one that nothing interrupted."""
     methods = "pipedream", "elastic", "dtp"
@@ -73,6 +74,7 @@ def test_a_killed_rank_is_started_again(tmp_path):
 SOAK = [pytest.param(*case, marks=pytest.mark.soak) for case in (("1f1b", 2), ("dtp", 1))]
 
 
+@pytest.mark.machines
 @pytest.mark.parametrize(("method", "rank"), [("al_pipeline", 0), *SOAK])
 def test_a_killed_machine_is_not_needed(method, rank, tmp_path):
     own = {"RUN": str(tmp_path), "DIE_AT": f"{rank}:6", "DIE_WITH": "agent"}

@@ -4,6 +4,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from alkit.base.paths import root
 from tests import machines
 
@@ -12,6 +14,7 @@ def _loss(said: str) -> str:
     return re.search(r"mean loss ([0-9.]+)", said).group(1)
 
 
+@pytest.mark.machines
 def test_the_guide_s_script_has_the_loss_of_one_process(tmp_path):
     page = (root() / "docs/guide/processes.md").read_text()
     codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -63,7 +63,7 @@ def test_bytes_cross_the_link_and_are_counted(links):
     assert seconds > 0.8 * 8 * 500_000 / 20e6  # it can't be faster than the line
 
 
-@pytest.mark.soak
+@pytest.mark.machines
 @pytest.mark.parametrize(("rate", "size"), [(10, 2_500_000), (50, 12_500_000)])
 def test_speed_is_as_shaped(links, rate, size):
     links.shape(0, rate, rate)

@@ -121,7 +121,8 @@ def kill(process):
             each.kill()
 
 
-@pytest.mark.parametrize("shaped", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.machines
+@pytest.mark.parametrize("shaped", [False, True])
 def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path, shaped):
     """Processes end in the bits of threads, and leave their tables."""
     try:
