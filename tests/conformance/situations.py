@@ -261,7 +261,7 @@ REFUSALS = {  # what a refusal says: what the page says of it
     "has no inverse here": "dtp: a module has no inverse; the message names those that have one",
     "pipelearn (sends|compares)|which pipelearn can't take|scheduler= goes by epochs": "pipelearn"
     " sends one tensor, compares classes by cross-entropy, and its rates go by epochs",
-    "local rules compare classes": "local rules compare classes: numbers are for AL's recipes",
+    "local rules compare classes": "local rules compare classes: numbers are for the recipes of AL",
     "gives no scores|num_classes is 1": "label codes are of one class, or row of numbers, a sample",
     "has no score": "a label has no score",
 }

@@ -7,7 +7,8 @@ update m + 1. w^(j) are the weights after j updates.
     predict       forward and backward at w^(v) - r u: where the optimiser is heading; u is SGD's
                   momentum, or Adam's m / (sqrt(v) + eps), after update v, and r the rate times the
                   updates v + 1 to m
-    gap_aware     g / (1 + |w^(m) - w^(v)| / C), C the mean size of a step's elements so far
+    gap_aware     g / (1 + |w^(m) - w^(v)| / C), C the mean size of a step's elements
+                  so far: one number a tensor, where the publication has one an element
 
 Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in the backward here;
 gap-aware, Barkai et al. 2019.

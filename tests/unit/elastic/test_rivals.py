@@ -1,4 +1,4 @@
-"""What a sceptic takes instead of elastic training, beside a plain loop in double precision."""
+"""What a sceptic takes instead of elastic training, against a plain loop in double precision."""
 
 import pytest
 
