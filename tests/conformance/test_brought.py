@@ -60,14 +60,6 @@ def test_a_module_under_two_names_learns_on_and_stays_the_user_s(method):
         assert norms == pytest.approx(plain[1], rel=1e-4)
 
 
-def test_one_activation_in_two_places_learns():
-    shared = nn.PReLU()
-    model = nn.Sequential(nn.Linear(8, 8), shared, nn.Linear(8, 8), shared, nn.Linear(8, 3))
-    alkit.fit(model, (X, Y), method="1f1b", cuts=[4], lr=0.5, **QUIET)
-    assert type(shared.weight) is nn.Parameter
-    assert shared.weight.item() != 0.25
-
-
 class Noisy(nn.Module):
     """A loss that draws."""
 
@@ -160,15 +152,6 @@ def test_a_measured_loss_is_that_of_the_whole_part():
     assert measured(nn.MSELoss(), y) != measured(nn.MSELoss(), y)
 
 
-@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic"])
-def test_class_weights_are_no_weights_of_the_network(method, tmp_path):
-    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3]))
-    done = alkit.fit(net(), (X, Y), method=method, lr=0.1, loss=loss, **QUIET)
-    alkit.save(done, tmp_path / "net.pt")
-    loaded = alkit.load(tmp_path / "net.pt", net())
-    torch.testing.assert_close(loaded.predict(X), done.model.predict(X))
-
-
 @pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "al_pipeline", "elastic"])
 def test_a_loss_that_would_have_to_learn_is_refused(method):
     class Warm(nn.Module):
@@ -231,13 +214,6 @@ def test_a_block_may_begin_in_place(method):
         torch.testing.assert_close(own, run("bp").flatten(), rtol=1e-4, atol=1e-5)
 
 
-def test_what_only_a_second_forward_reads_is_refused_without_one():
-    options = {"lr": 0.1, "replay_noise": False} | QUIET
-    alkit.fit(net(), (X, Y), method="fr", **options)
-    with pytest.raises(ValueError, match="replay_noise"):
-        alkit.fit(net(), (X, Y), method="pipedream", **options)
-
-
 def test_target_propagation_takes_rows_of_places():
     x, y = torch.randn(40, 5, 8), torch.randint(3, (40, 5))
     loss = lambda scores, y: F.cross_entropy(scores.flatten(0, 1), y.flatten())  # noqa: E731
@@ -274,51 +250,6 @@ def test_a_batch_has_the_size_that_a_loader_s_have(method, kind):
         alkit.fit(net(), BY_BATCHES[kind](), method=method, batch_size=32, **QUIET)
 
 
-@pytest.mark.parametrize("method", ["elastic", "fed"])
-def test_a_sampler_that_chooses_is_seen_behind_a_batch_sampler(method):
-    chosen = torch.utils.data.SubsetRandomSampler(range(50))
-    own = torch.utils.data.BatchSampler(chosen, 25, drop_last=False)
-    with pytest.raises(ValueError, match="SubsetRandomSampler"):
-        alkit.fit(net(), torch.utils.data.DataLoader(SAMPLES, batch_sampler=own), method=method)
-
-
-def test_samples_of_many_lengths_are_put_together_once():
-    words = [torch.randint(1, 20, (28,)) for _ in range(599)] + [torch.randint(1, 20, (40,))]
-
-    def padded(rows):
-        return nn.utils.rnn.pad_sequence(rows, batch_first=True), torch.stack([r[0] for r in rows])
-
-    class Mean(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(20, 8)
-
-        def forward(self, rows):
-            return self.table(rows).mean(1)
-
-    loader = torch.utils.data.DataLoader(words, batch_size=50, collate_fn=padded)
-    blocks = [Mean(), nn.Linear(8, 16), nn.Linear(16, 20)]
-    assert len(alkit.fit(blocks, loader, method="elastic", **QUIET).losses) == 12
-
-
-@pytest.mark.parametrize("method", ["bp", "1f1b", "pipedream"])
-def test_targets_may_be_several(method):
-    class Two(torch.utils.data.Dataset):
-        def __len__(self):
-            return 64
-
-        def __getitem__(self, at):
-            return X[at], (Y[at], X[at, 0])
-
-    def loss(scores, y):
-        return F.cross_entropy(scores[:, :3], y[0]) + F.mse_loss(scores[:, 3], y[1])
-
-    loss.reduction = "mean"
-    loader = torch.utils.data.DataLoader(Two(), batch_size=16)
-    done = alkit.fit(net(4), loader, method=method, loss=loss, lr=0.1, **QUIET)
-    assert done.losses.isfinite().all()
-
-
 @pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "splitfed"])
 def test_an_optimiser_without_a_rate_to_give_is_called_without(method):
     made = lambda parameters: torch.optim.SGD(parameters, lr=0.0)  # noqa: E731
@@ -328,37 +259,3 @@ def test_an_optimiser_without_a_rate_to_give_is_called_without(method):
     assert torch.equal(before, model[0].weight) or method == "splitfed"
     with pytest.raises(ValueError, match="takes none"):
         alkit.fit(net(), (X, Y), method=method, optimizer=made, lr=0.1, **QUIET)
-
-
-@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "al_pipeline", "splitfed"])
-def test_an_optimiser_s_own_rate_holds_where_none_is_said(method):
-    rates = []
-
-    def made(parameters, lr=3e-4):
-        rates.append(lr)
-        return torch.optim.SGD(parameters, lr=lr)
-
-    alkit.fit(net(), (X, Y), method=method, optimizer=made, **QUIET)
-    assert set(rates) == {3e-4}
-
-
-def test_one_cut_is_a_list():
-    with pytest.raises(TypeError, match=r"give a list, \[1\]"):
-        alkit.fit(net(), (X, Y), method="pipedream", cuts=1, **QUIET)
-
-
-def test_a_run_without_validation_keeps_one_copy_of_its_weights(tmp_path):
-    path = tmp_path / "run"
-    big = [nn.Linear(8, 4000), nn.Linear(4000, 3)]
-    done = alkit.fit(big, (X, Y), method="bp", lr=0.1, optimizer=sgd, checkpoint=path, **QUIET)
-    weights = sum(each.nbytes for each in done.model.parameters())
-    assert path.stat().st_size < 1.5 * weights
-
-
-@pytest.mark.parametrize("matched", [False, True])
-def test_target_propagation_takes_any_slope(matched):
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(8, 8), nn.LeakyReLU()), nn.Linear(8, 3)]
-    net = alkit.dtp.from_blocks(blocks, switches=alkit.dtp.Switches(matched=matched))
-    torch.testing.assert_close(net(X), nn.Sequential(*blocks)(X))
-    assert alkit.fit(net, (X, Y), method="dtp", lr=0.1, **QUIET).losses.isfinite().all()

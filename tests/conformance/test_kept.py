@@ -6,7 +6,6 @@ from functools import cache, partial
 import pytest
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits, mse_loss
-from torch.optim.lr_scheduler import CosineAnnealingLR
 
 import alkit
 from tests import fitted, machines
@@ -40,22 +39,6 @@ def test_metrics_of_one_s_own_stand_beside_accuracy(family):
     found = family.fit(net(), data, data, data, metrics={"worst": worst}, **OPTIONS)
     assert {"val_acc", "val_worst"} <= set(found.history)
     assert set(found.metrics) == {"accuracy", "loss", "worst"}
-
-
-@held([each for each in FAMILIES if each.method not in ("pipelearn", "elastic")])
-def test_rates_of_groups_are_as_they_were(family):
-    def made(parameters, lr):
-        own = list(parameters)
-        flat, wide = [p for p in own if p.dim() < 2], [p for p in own if p.dim() > 1]
-        return torch.optim.SGD([{"params": wide}, {"params": flat, "lr": lr / 10}], lr=lr)
-
-    data = rows(26)
-    record = family.fit(
-        net(), data, optimizer=made, scheduler=partial(CosineAnnealingLR, T_max=3), **OPTIONS
-    )
-    for each in filter(None, record.model.named_optimizers().values()):
-        lrs = [group["lr"] for group in each.param_groups]
-        assert lrs == [0.01, 0.001] or not each.param_groups[0]["params"]
 
 
 @held()

@@ -7,7 +7,6 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
 import alkit
 from studies.delayed.corrections import GapAware, Predict
-from studies.ladder import rules
 from tests.conformance.families import FAMILIES
 
 torch.manual_seed(0)
@@ -152,30 +151,6 @@ def test_channels_of_a_sequence_are_features_and_positions_are_averaged(name, op
     (pooled,) = [each for each in bridge.modules() if hasattr(each, "pool")]
     features = sequences().eval()(x)
     assert torch.equal(pooled.pool(features), features.mean(2))
-
-
-def test_positions_that_a_block_puts_before_its_channels_are_averaged_as_ever():
-    class Turned(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = nn.Conv1d(1, 6, 5)
-
-        def forward(self, x):
-            return self.conv(x).transpose(1, 2)
-
-    x = torch.randn(4, 1, 32)
-    model = alkit.to_al([Turned(), nn.Linear(6, 6)], 3, x)
-    features = torch.randn(4, 28, 6)
-    for layer in model:
-        assert torch.equal(layer.enc.b.pool(features), features.mean(1))
-
-
-@pytest.mark.parametrize("rule", [rules.predsim, rules.dgl, rules.scpl])
-def test_heads_that_average_tokens_refuse_channels_of_a_sequence(rule):
-    data = torch.randn(12, 1, 32), torch.arange(12) % 3
-    options = {"method": "local", "rule": rule, "num_classes": 3, "progress": False}
-    with pytest.raises(ValueError, match="a block gives channels of a sequence"):
-        alkit.fit(sequences(), data, **options)
 
 
 @pytest.mark.parametrize("name", ["dtp", "tp", "vanilla_dtp"])

@@ -1,9 +1,6 @@
 """Kinds of faults that people's own code and files have met: red until a kind is mended."""
 
-import os
 import random
-import threading
-from collections import namedtuple
 from types import SimpleNamespace
 
 import numpy as np
@@ -58,29 +55,6 @@ def test_an_optimiser_is_told_when_its_weights_are_used(family):
 
 
 # 2. what the network returns reaches the loss
-
-
-class Headed(nn.Module):
-    """Gives two heads, as torchvision's do in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.body, self.top, self.side = nn.Linear(WIDTH, 8), nn.Linear(8, C), nn.Linear(8, C)
-
-    def forward(self, x):
-        x = self.body(x).tanh()
-        return namedtuple("Output", "logits aux_logits")(self.top(x), self.side(x))
-
-
-def of_both(output, y):
-    return cross_entropy(output.logits, y) + 0.4 * cross_entropy(output.aux_logits, y)
-
-
-def test_a_loss_gets_what_the_network_returns():
-    model = Headed()
-    truth = plain(model, BATCHES, of_both)
-    alkit.fit(model, BATCHES, method="bp", loss=of_both, optimizer=sgd, lr=0.1, progress=False)
-    torch.testing.assert_close(flat(model), flat(truth))
 
 
 def test_a_network_s_own_loss_is_taken():
@@ -173,13 +147,6 @@ def test_a_cell_that_is_no_number_is_named(family):
         family.fit(net(), (x, Y))
 
 
-@pytest.mark.parametrize("kind", [True, pd.array([1], dtype="Int64")[0]])
-def test_columns_of_several_numbers_are_numbers(kind):
-    dtype = "bool" if kind is True else "Int64"
-    frame = pd.DataFrame({"a": X[:, 0].numpy(), "b": pd.array([kind] * 32, dtype=dtype)})
-    alkit.fit([nn.Linear(2, C)], (frame, Y.numpy()), method="bp", progress=False)
-
-
 # 4. a look leaves no trace
 
 
@@ -256,22 +223,6 @@ def test_a_look_draws_nothing():
 # 5. labels that don't count
 
 
-@held([each for each in OWN if each.own_loss])
-@pytest.mark.parametrize("none", [-1, 255])
-def test_labels_that_a_loss_ignores_are_no_faults(family, none):
-    y = torch.where(torch.arange(32) % 4 == 0, none, Y)
-    loss = nn.CrossEntropyLoss(ignore_index=none)
-    record = family.fit(net(), (X, y), (X, y), loss=loss)
-    assert 0 <= record.history.val_acc.iloc[0] <= 1
-
-
-@held([each for each in OWN if each.own_loss])
-def test_a_label_that_does_not_count_is_not_in_the_test_accuracy(family):
-    y = torch.where(torch.arange(32) % 4 == 0, -100, Y)
-    record = family.fit(net(), (X, Y), None, (X, y))
-    assert record.test_acc == record.metrics["accuracy"]
-
-
 def test_a_label_without_a_score_is_not_in_the_accuracy():
     y = torch.where(torch.arange(32) % 4 == 0, 255, Y)
     loss = lambda scores, y: cross_entropy(scores, y, ignore_index=255)  # noqa: E731
@@ -279,18 +230,6 @@ def test_a_label_without_a_score_is_not_in_the_accuracy():
     counted = y != 255
     right = (record.predict(X).argmax(1) == y)[counted].float().mean().item()
     assert record.history.val_acc.iloc[0] == pytest.approx(right)
-
-
-@held([each for each in OWN if each.own_loss and each.method != "dtp"])
-def test_a_class_a_place_needs_no_loss(family):
-    ids = torch.randint(0, C, (32, 6))
-    places = nn.Sequential(nn.Embedding(C, 8), nn.Conv1d(6, C, 1))  # (B, C, 8)
-    record = family.fit(places, (ids, torch.randint(0, C, (32, 8))))
-    assert np.isfinite(record.history.loss).all()
-    with pytest.raises(ValueError, match="scores .B, C, 8."):
-        family.fit(
-            nn.Sequential(nn.Embedding(C, 8), nn.Linear(8, C)), (ids, ids.repeat(1, 2)[:, :8])
-        )
 
 
 # 6. samples are not batches
@@ -312,89 +251,16 @@ def test_samples_are_no_batches(family, kind):
     assert len(record.losses) == 1
 
 
-@held([each for each in FAMILIES if each.method in ("elastic", "pipelearn")])
-def test_ready_batches_of_a_loader_are_batches(family):
-    family.fit(net(), DataLoader(BATCHES, batch_size=None))  # type: ignore[arg-type]
-
-
 @held([each for each in CHAIN if each.own_loss])
 def test_targets_in_memory_have_names(family):
     loss = lambda scores, y: cross_entropy(scores, y["class"])  # noqa: E731
     family.fit(net(), (X, {"class": Y}), loss=loss)
 
 
-@pytest.mark.parametrize("data", [{"a": X}, pd.DataFrame(X.numpy())])
-def test_a_table_without_targets_is_refused_in_a_sentence(data):
-    with pytest.raises(TypeError, match="must be a pair"):
-        alkit.fit(net(), data, method="bp", progress=False)
-
-
 # 7. what can be cut
 
 
-class Act(nn.BatchNorm1d):
-    """Has an activation in it and a way of its own, as timm's has."""
-
-    def forward(self, x):
-        return super().forward(x).tanh() if self.training else super().forward(x).tanh() + 0
-
-
-class Ways(nn.Module):
-    """Drops paths by a module without children that takes other ways in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.one, self.norm, self.two = nn.Linear(WIDTH, 16), Act(16), nn.Linear(16, C)
-
-    def forward(self, x):
-        return self.two(self.norm(self.one(x)))
-
-
-def test_a_module_without_children_is_a_leaf():
-    assert len(alkit.blocks(Ways())) > 1
-
-
-@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda n: torch.compile(n, backend="eager")])
-def test_what_is_wrapped_is_cut_or_the_wrapper_named(wrap):
-    try:
-        blocks = alkit.blocks(wrap(net()))
-    except TypeError as error:
-        blocks = [*range(str(error).count("wrap") + 1)]
-    assert len(blocks) > 1
-
-
-def test_a_hugging_face_network_is_cut_at_its_layers():
-    from transformers import DistilBertConfig, DistilBertForSequenceClassification
-
-    sizes = {"dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 32}
-    model = DistilBertForSequenceClassification(DistilBertConfig(vocab_size=30, **sizes))
-    assert len(alkit.blocks(model)) > 2
-
-
 # 9. files as people's tools write them
-
-
-@pytest.mark.parametrize("use", ["fit", "load"])
-def test_a_pipe_is_no_checkpoint(use, tmp_path):
-    os.mkfifo(path := tmp_path / "run.pt")
-    said = []
-
-    def run():
-        try:
-            if use == "load":
-                alkit.load(path, net())
-            alkit.fit(net(), BATCHES, method="bp", checkpoint=path, progress=False)
-        except Exception as error:
-            said.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(5)
-    if thread.is_alive():  # let it go
-        os.close(os.open(path, os.O_WRONLY))
-        thread.join()
-        said.clear()
-    assert [type(each) for each in said] == [ValueError]
 
 
 # 13. what users miss

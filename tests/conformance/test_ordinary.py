@@ -11,14 +11,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @held()
-def test_a_shuffled_loader_and_nothing_else(family):
-    model = net()
-    record = family.fit(model, loader())
-    assert record.predict(rows(5)[0]).shape == (5, C)
-    assert torch.isfinite(record.losses).all()
-
-
-@held()
 def test_all_samples_are_trained_once_an_epoch(family):
     record = family.fit(net(), loader(), epochs=2)
     assert record.history.samples.tolist() == [N, N]
@@ -49,21 +41,6 @@ def test_a_trained_network_keeps_its_accuracy(family):
 
 
 @held()
-def test_a_dataset_is_as_good_as_its_loader(family):
-    data = [(x, int(y)) for x, y in zip(*rows(), strict=True)]
-
-    class Own(torch.utils.data.Dataset):
-        def __len__(self):
-            return len(data)
-
-        def __getitem__(self, at):
-            return data[at]
-
-    record = family.fit(net(), Own())
-    assert record.predict(rows(5)[0]).shape == (5, C)
-
-
-@held()
 def test_an_iterable_gives_batches_without_rows(family):
     class Stream(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -83,11 +60,6 @@ def test_a_sampler_that_chooses_is_kept_or_refused():
                 family.fit(net(), made)
         else:
             assert family.fit(net(), made).history.samples.tolist() == [64]
-
-
-def test_elastic_training_drops_what_the_loader_drops():
-    elastic = next(each for each in FAMILIES if each.method == "elastic")
-    assert elastic.fit(net(), loader(91, drop_last=True)).history.samples.tolist() == [64]
 
 
 @held()

@@ -88,12 +88,6 @@ def test_weights_lie_as_they_did(family, network):
     assert all(each.is_contiguous() for each in own.parameters())
 
 
-@pytest.mark.parametrize("family", OTHERS, ids=method)
-def test_labels_are_checked_whatever_its_methods_are_called(family):
-    with pytest.raises(ValueError, match="label 3 of sample 2 has no score"):
-        family.fit(Predicting(), (X, Y + 1))
-
-
 class OwnResNet(torchvision.models.ResNet):
     """A known network that goes on behind its head."""
 
@@ -149,27 +143,3 @@ def test_target_propagation_names_what_its_pieces_would_not_call():
     for network, why in ((inside, "Scaled in block 0 has no inverse"), (hooked, "has hooks")):
         with pytest.raises(NoInverse, match=why):
             alkit.fit(network, (X, Y), method="dtp", progress=False)
-
-
-class Two(nn.Module):
-    """Takes two arguments."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b, self.c = nn.Linear(4, 8), nn.Linear(4, 8), nn.Linear(8, 3)
-
-    def forward(self, u, v):
-        return self.c(torch.tanh(self.a(u) + self.b(v)))
-
-
-@pytest.mark.parametrize("name", ["bp", "seq", "1f1b", "al", "elastic"])
-def test_two_inputs_are_two_however_they_are_collated(name):
-    """torch's own collation makes lists of tuples."""
-    pairs = [((a, b), c) for a, b, c in zip(X[:, :4], X[:, 4:], Y, strict=True)]
-    loader = torch.utils.data.DataLoader(pairs, batch_size=8)
-    losses = []
-    for data in (((X[:, :4], X[:, 4:]), Y), loader):
-        torch.manual_seed(0)
-        record = alkit.fit(Two(), data, method=name, batch_size=8, progress=False)
-        losses.append(len(record.history))
-    assert losses == [1, 1]

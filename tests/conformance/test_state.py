@@ -100,14 +100,6 @@ def test_an_epoch_without_a_number_is_never_the_best(family):
 
 
 @held()
-def test_scores_that_are_no_numbers_are_wrong_answers(family):
-    from alkit.engine.evaluate import right
-
-    scores = torch.full((4, C), float("nan"))
-    assert right(scores, torch.zeros(4, dtype=torch.int64)).sum() == 0
-
-
-@held()
 def test_a_resumed_run_with_a_shuffled_loader_is_the_uninterrupted_one(family, tmp_path):
     class Stopped(Exception):
         pass

@@ -166,16 +166,6 @@ def test_what_is_taken(what, family):
     assert np.isfinite(family.fit(model(), (X, Y), **options).history.loss).all()
 
 
-@held()
-def test_volumes_have_no_channels_to_put_last(family):
-    if family.method == "dtp":
-        pytest.skip("Conv3d has no inverse here")
-    x = torch.randn(16, 1, 4, 6, 6)
-    first = nn.Sequential(nn.Conv3d(1, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
-    record = family.fit([first, nn.Linear(4, 8), nn.Linear(8, 3)], (x, torch.arange(16) % 3))
-    assert np.isfinite(record.history.loss).all()
-
-
 def test_split_learning_refuses_what_both_sides_would_train():
     split = next(each for each in FAMILIES if each.method == "pipelearn")
     shared = nn.Linear(8, 8)

@@ -10,7 +10,7 @@ from torch import nn
 import alkit
 from alkit.engine.random import random_from
 from studies.al.networks import transformer
-from tests.gpu import ALL, KIND, ONE, need_one, two
+from tests.gpu import ALL, KIND, ONE, SIM, imported, need_one, two
 from tests.helpers import full_state
 
 pytestmark = pytest.mark.gpu
@@ -26,7 +26,7 @@ def model(width=64, layers=4, dropout=0.3):
     return alkit.to_al(blocks, 10, torch.randn(2, width))
 
 
-def batches(count=50, size=256, width=64):
+def batches(count=4 if SIM else 50, size=256, width=64):
     torch.manual_seed(1)
     return [(torch.randn(size, width), torch.randint(10, (size,))) for _ in range(count)]
 
@@ -47,7 +47,7 @@ def test_all_modes_end_in_the_same_bits(devices):
     """Kernels in flight on one device by several threads; copies between devices."""
     expected, _ = trained("al", devices)
     for method in ("al_m", "al_fm", "al_pipeline"):
-        for _ in range(10):
+        for _ in range(1 if SIM else 10):
             assert same(expected, trained(method, devices, workers=3)[0])
 
 
@@ -66,7 +66,7 @@ def test_the_device_s_generator_is_lent():
 
 def test_a_transformer_with_attention_s_dropout():
     tokens = torch.randint(1, 50, (64, 40))
-    data = [((tokens, tokens > 5), torch.randint(3, (64,)))] * 20
+    data = [((tokens, tokens > 5), torch.randint(3, (64,)))] * (2 if SIM else 20)
     torch.manual_seed(0)
     first = alkit.to_al(transformer(50, blocks=3, width=32, heads=4, ffn=64), 3, data[0][0])
     losses = [
@@ -85,7 +85,7 @@ def test_pinned_copies_do_not_change_a_bit():
 @pytest.mark.parametrize("method", ["bp", "al_pipeline"])
 def test_narrow_precision_learns(method):
     torch.manual_seed(0)
-    x = torch.randn(4096, 64)
+    x = torch.randn(512 if SIM else 4096, 64)
     y = (x @ torch.randn(64, 10)).argmax(1)
     blocks = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(3)]
     own = blocks if method != "bp" else [*blocks, nn.Linear(64, 10)]
@@ -98,8 +98,9 @@ def test_narrow_precision_learns(method):
 
 @two
 def test_ranks_of_a_device_each():
-    data = torch.cat([x for x, _ in batches(8)]), torch.cat([y for _, y in batches(8)])
+    data = torch.cat([x for x, _ in batches(4)]), torch.cat([y for _, y in batches(4)])
     options = {"method": "al_pipeline", "batch_size": 256, "cuts": [2], "progress": False}
+    options |= {"callbacks": [imported]}
     here = alkit.fit(model(), data, device=ONE, **options)
     there = alkit.fit(model(), data, device=KIND.type, ranks=2, **options)
     assert torch.equal(here.losses, there.losses)

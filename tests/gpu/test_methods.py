@@ -10,7 +10,7 @@ from alkit.engine import checkpoint
 from tests.conformance import situations
 from tests.conformance.families import FAMILIES, C, loader, rows
 from tests.conformance.situations import SITUATIONS, cell
-from tests.gpu import ONE, need_one
+from tests.gpu import ONE, SIM, imported, need_one
 
 pytestmark = pytest.mark.gpu
 need_one()
@@ -32,6 +32,7 @@ def fitted(method, model=None, data=None, **options):
     own = {"micro": MICRO[method]} if method in MICRO else {}
     data = rows(120) if data is None else data
     own |= {"batch_size": 32, "epochs": 2, "progress": False, "lr": 0.01}
+    own |= {"callbacks": [imported]} if "ranks" in options else {}
     return alkit.fit(model or net(method), data, data, data, method=method, **own | options)
 
 
@@ -45,6 +46,7 @@ def at(record):
     return {str(p.device) for p in record.model.parameters()}
 
 
+@pytest.mark.skipif(SIM, reason="minutes")
 @pytest.mark.parametrize("method", HELD)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_a_situation_is_what_the_page_says(name, method):
@@ -158,10 +160,18 @@ def test_cuts_by_measured_cost():
 
 def test_weights_are_saved_for_machines_without_one(tmp_path):
     record = fitted("al_pipeline", device=ONE)
-    alkit.save(record, tmp_path / "own.safetensors")
+    alkit.save(record, tmp_path / "own.pt")
     x = rows(20)[0]
-    here = alkit.load(tmp_path / "own.safetensors", net("al_pipeline")).eval()
+    here = alkit.load(tmp_path / "own.pt", net("al_pipeline")).eval()
     assert torch.allclose(here(x), record.model.eval()(x.to(ONE)).cpu(), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["bp", "local", "1f1b", "elastic", "dtp"])
+@pytest.mark.parametrize("given", ["cpu", ONE])
+def test_weights_of_classes_go_where_the_network_goes(given, method):
+    """A loss may be on the device before the network: a run before this one took it there."""
+    loss = nn.CrossEntropyLoss(torch.ones(C, device=given))
+    assert fitted(method, device=ONE, loss=loss).losses.isfinite().all()
 
 
 @pytest.mark.parametrize("method", HELD)

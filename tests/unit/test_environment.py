@@ -1,6 +1,5 @@
 """The two lists of dependencies agree, and the set-up installs the lock."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -106,85 +105,6 @@ def test_python_pin_is_within_requires_python():
 
 
 # ---- .ci/install, with a Python that only notes what it is asked
-
-
-STUB = """#!/bin/sh
-case "$1 $2" in
-    "-m venv") mkdir -p "$3/bin" && cp "$0" "$3/bin/python" && touch "$3/pyvenv.cfg" ;;
-    "-m pip") shift 2; echo "$@" >> "$CALLS"; echo "ERROR: $FAILS"; [ -z "$FAILS" ] ;;
-    "-c import"*) [ "${2#*platform}" = "$2" ] || echo "$PLATFORM" ;;
-esac
-"""
-
-
-@pytest.fixture
-def install(tmp_path):
-    """A checkout of its own, a made-up Python, and a call of the installer in it."""
-    home = tmp_path / "checkout"
-    (home / ".ci").mkdir(parents=True)
-    for name in ("environment.yml", "pyproject.toml", ".ci/install", ".ci/requirements.lock"):
-        shutil.copy(ROOT / name, home / name)
-    (tmp_path / "python").write_text(STUB)
-    (tmp_path / "python").chmod(0o755)
-    platform = (home / ".ci/requirements.lock").read_text().splitlines()[0].removeprefix("# ")
-
-    def call(venv=".venv", fails="", platform=platform):
-        env = os.environ | {"PYTHON": str(tmp_path / "python"), "CALLS": str(tmp_path / "calls")}
-        env |= {"FAILS": fails, "PLATFORM": platform}
-        command = ["sh", ".ci/install", str(venv)]
-        done = subprocess.run(
-            command, cwd=home, env=env, capture_output=True, text=True, timeout=60
-        )
-        calls = tmp_path / "calls"
-        made = calls.read_text().splitlines() if calls.exists() else []
-        calls.unlink(missing_ok=True)
-        return done, made
-
-    return home, call
-
-
-def test_the_lock_is_installed_once_and_few_lines_are_printed(install):
-    home, call = install
-    done, made = call()
-    assert done.returncode == 0, done.stderr
-    assert [each.split()[0] for each in made] == ["install", "install", "check"]
-    assert "--require-hashes" in made[0]
-    assert len(done.stdout.splitlines()) <= 10
-    assert call() == (subprocess.CompletedProcess(done.args, 0, "", ""), []) or not call()[1]
-    (home / "pyproject.toml").write_text("# changed")
-    assert len(call()[1]) == 3
-
-
-def test_elsewhere_the_pins_are_installed_and_it_says_so(install):
-    home, call = install
-    done, made = call(platform="CPython 3.13 on darwin arm64")
-    assert "untried" in done.stdout
-    assert "--require-hashes" not in " ".join(made)
-    pins = (home / ".venv" / "pins.txt").read_text().splitlines()
-    assert pins == [line for line in _pip_list()]
-
-
-def test_a_failure_shows_the_end_of_the_log_and_is_taken_up_again(install):
-    home, call = install
-    done, _ = call(fails="no such package")
-    assert done.returncode == 1
-    assert "The last lines of .venv/install.log" in done.stderr
-    assert "no such package" in done.stderr
-    assert len(call()[1]) == 3
-
-
-def test_what_was_not_made_here_stays_as_it_is(install, tmp_path):
-    _, call = install
-    full = tmp_path / "full"
-    full.mkdir()
-    (full / "thesis.txt").touch()
-    done, made = call(full)
-    assert (done.returncode, made) == (1, [])
-    assert "holds other things than an environment" in done.stderr
-    foreign = tmp_path / "foreign" / "bin"
-    foreign.mkdir(parents=True)
-    shutil.copy(tmp_path / "python", foreign / "python")
-    assert call(foreign.parent)[1] == []
 
 
 def test_make_alone_lists_every_target():

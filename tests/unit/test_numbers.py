@@ -20,8 +20,3 @@ def test_numbers_of_readme_are_in_the_results(heading):
     readme, results = ((root() / f"{name}.md").read_text() for name in ("README", "RESULTS"))
     found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", readme, re.MULTILINE | re.DOTALL)
     assert missing(found[1] if found else "", NUMBER.findall(results)) == []
-
-
-def test_a_number_that_was_not_recorded_is_seen():
-    said = "- 1.5 to 2.25 times, see [3.5](4.5), `6.5` and version 0.3.1"
-    assert missing(said, ["1.5", "3.5"]) == ["2.25"]

@@ -1,4 +1,4 @@
-"""The checks on the simulated accelerator, in a process of their own.
+"""What is run on accelerators, on the simulated one, in a process of its own.
 
 torch can be told of one accelerator a process, and takes it for everybody's from then on.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SIM = Path(__file__).resolve().parents[1] / "sim"
+TESTS = Path(__file__).resolve().parents[1]
 ALL_SKIPPED = 5  # pytest's exit status
 
 
@@ -18,9 +18,16 @@ ALL_SKIPPED = 5  # pytest's exit status
 def test_on_the_simulated_accelerator(tmp_path):
     command = [sys.executable, *"-m pytest -q -rs -p no:cacheprovider -W ignore".split()]
     ran = subprocess.run(
-        [*command, "-o", "python_files=check_*.py", str(SIM)],
-        cwd=SIM.parents[1],
-        env=os.environ | {"TORCH_EXTENSIONS_DIR": str(tmp_path)},  # a killed build leaves a lock
+        [
+            *command,
+            "-o",
+            "python_files=check_*.py test_*.py",
+            str(TESTS / "sim"),
+            str(TESTS / "gpu"),
+        ],
+        cwd=TESTS.parent,
+        # a killed build leaves a lock
+        env=os.environ | {"ALKIT_SIM": "1", "TORCH_EXTENSIONS_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=900,

@@ -1,25 +1,21 @@
 """alkit.fit: one call for every method, from blocks and tensors; what can't be taken is refused."""
 
 import copy
-from functools import partial
 
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ExponentialLR
 
 import alkit
 from alkit.data.datasets import load
 from alkit.data.parts import Part
 from alkit.delayed import Pipeline
 from alkit.delayed.methods import METHODS as DELAYED
-from alkit.schedule.locks import LOCKS
 from alkit.split.settings import TABLE as SPLIT
 from tests.helpers import state_of
 from tests.unit.elastic.helpers import images, make_vit
 
 C, WIDTH = 3, 8
-FOR_BLOCKS = ["bp", "al", "al_m", "al_fm", "al_pipeline", *DELAYED, *SPLIT]
 
 
 def blocks(outputs=C):
@@ -40,20 +36,6 @@ def options(method):
     return {"method": method, "batch_size": 16, "progress": False} | own
 
 
-@pytest.mark.parametrize("method", FOR_BLOCKS)
-def test_blocks_and_tensors(method):
-    parts = tensors(), tensors(32, 1), tensors(40, 2)
-    record = alkit.fit(blocks(), *parts, epochs=2, lr=0.05, **options(method))
-    assert len(record.history) == 2
-    assert {"epoch", "loss", "val_acc", "train_s"} <= set(record.history)
-    assert record.test_correct.shape == (40,)
-    assert 0 <= record.metrics["accuracy"] <= 1
-    assert record.predict(torch.randn(5, WIDTH)).shape == (5, C)
-    assert torch.isfinite(record.losses).all()
-    assert record.timeline.span_s > 0
-    assert record.seconds > 0
-
-
 def test_a_set_brings_all_parts_and_one_part_no_test():
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
     asked = {"method": "bp", "batch_size": 64, "progress": False}
@@ -63,24 +45,6 @@ def test_a_set_brings_all_parts_and_one_part_no_test():
     assert "val_acc" not in record.history
 
 
-def test_the_same_words_mean_the_same_in_every_method():
-    """Target propagation has published batches of 128."""
-    given = images()
-    part = Part(given.x.float(), given.y, 10)
-    for options in ({"batch_size": 8}, {"batch_size": 8, "epochs": 2}):
-        record = alkit.fit(make_vit().float(), part, part, progress=False, **options)
-        assert list(record.history.epoch) == [1, 2][: options.get("epochs", 1)]
-        assert record.details.layouts
-        assert record.best_epoch == 1 + record.history.val_acc.argmax()
-        assert record.predict(part.x[:3]).shape[0] == 3
-    data = load("digits", size=16).subset(train=64, validation=20, test=20)
-    net = alkit.dtp.network("tiny", channels=1)
-    record = alkit.fit(net, data, iterations=1, progress=False)
-    assert record.details.digest
-    assert record.losses.shape == (2, 1, 1)  # batches of 32
-    assert record.test_correct.shape == (20,)
-
-
 def test_the_same_bits_as_the_methods_own_calls():
     x, y = tensors()
     twin, model = (alkit.to_al(blocks(), C, x[:2]) for _ in range(2))
@@ -88,21 +52,6 @@ def test_the_same_bits_as_the_methods_own_calls():
     alkit.train_epoch(twin, Part(x, y, C).batches(16, seed=3), "al", seed=3)
     own, other = state_of(model), state_of(twin)
     assert all(torch.equal(own[name], other[name]) for name in own)
-
-
-def test_a_schedule_moves_the_rates_of_delayed_gradients():
-    sgd = partial(torch.optim.SGD, lr=0.1)
-    pipeline = Pipeline(blocks(), nn.functional.cross_entropy, [1], sgd)
-    pipeline.optimizers[1].param_groups[0]["lr"] = 0.05
-    asked = {
-        "epochs": 3,
-        "scheduler": partial(ExponentialLR, gamma=0.5),
-        "batch_size": 16,
-        "progress": False,
-    }
-    record = alkit.fit(pipeline, tensors(), **asked)
-    assert record.history.lr.tolist() == pytest.approx([0.1, 0.05, 0.025])
-    assert [o.param_groups[0]["lr"] for o in pipeline.optimizers] == pytest.approx([0.1, 0.05])
 
 
 @pytest.mark.parametrize(
@@ -156,17 +105,6 @@ def test_methods_say_which_waits_they_remove():
     assert not any("forward" in waits for waits in removes.values())
 
 
-def test_methods_printed_are_a_table_of_what_they_wait_for_and_cost():
-    head, *lines = repr(alkit.METHODS).splitlines()
-    assert head.split("  ")[0] == "method"
-    assert [line.split()[0] for line in lines] == [*alkit.METHODS]
-    for line, method in zip(lines, alkit.METHODS.values(), strict=True):
-        assert line.endswith(method.costs)
-        assert ", ".join(method.waits_for) in line
-        assert {*method.waits_for, *method.removes} == {*LOCKS}
-        assert not {*method.waits_for} & {*method.removes}
-
-
 @pytest.mark.parametrize("method", ["bp", "al", "pipedream", "1f1b", "pipelearn", "elastic", "dtp"])
 def test_what_is_not_finite_or_of_another_type_is_told_alike(method):
     x, y = tensors()
@@ -205,16 +143,6 @@ def test_numbers_are_not_compared_as_classes_nor_spread_over_scores(method):
     with pytest.raises(ValueError, match=r"over scores \(16, 1\) .* give y\[:, None\]"):
         alkit.fit(ends_in_one, (x, x[:, 0]), **asked)
     alkit.fit(ends_in_one, (x, x[:, :1]), lr=0.01, **asked)
-
-
-def test_elastic_training_of_layers_one_by_one():
-    """Layers without parameters have nothing to freeze."""
-    first, second, third = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-    net = nn.Sequential(first, nn.LayerNorm(WIDTH), nn.GELU(), second, nn.SiLU(), third)
-    record = alkit.fit(net, tensors(), method="elastic", epochs=3, lr=0.01, progress=False)
-    assert [type(unit).__name__ for unit in record.model.units] == [
-        *("Linear", "Sequential", "Sequential", "Linear")
-    ]
 
 
 @pytest.mark.parametrize("method", ["bp", "pipedream"])

@@ -4,7 +4,6 @@ import pytest
 
 from alkit import command
 from alkit.lab import batch, results
-from tests.unit.lab.helpers import write_preset
 
 
 @pytest.fixture(autouse=True)
@@ -71,37 +70,6 @@ def test_a_run_says_what_it_reports_and_where_all_is(monkeypatch, checkout, caps
     assert said.endswith(f"runs/{name}/10_x.ipynb\n")
 
 
-def test_a_failed_run_is_code_1_and_an_interrupt_130(monkeypatch, capsys):
-    seen = stand_in(monkeypatch, lambda job: "In [2]:\nthe reason")
-    assert command.main(["run", "10_x"]) == 1
-    said = f"alkit: {seen[0][0][0].folder.name} failed, In [2]:\nthe reason\n"
-    assert capsys.readouterr().err == said
-
-    def interrupted(job):
-        raise KeyboardInterrupt
-
-    stand_in(monkeypatch, interrupted)
-    assert command.main(["run", "10_x"]) == 130
-    assert capsys.readouterr().err == "alkit: interrupted; no process of it is left\n"
-
-
-def test_a_sweep_counts_what_became_of_its_runs_and_tells_failures(monkeypatch, notebook, capsys):
-    file = write_preset(notebook, "notebook: 10_x\ngrid: {mode: [good, bad]}\n", "sweep")
-
-    def ended(job):
-        return "before" if job.parameters["mode"] == "good" else "In [4]:\nwhy"
-
-    seen = stand_in(monkeypatch, ended)
-    options = "--jobs 3 --record --force --threads 2 --timeout 9"
-    assert command.main(["sweep", str(file), *options.split()]) == 1
-    jobs, workers, options = seen[0]
-    assert {(job.threads, job.timeout_s) for job in jobs} == {(2, 9)}
-    assert (workers, options) == (3, {"record": True, "force": True})
-    out, err = capsys.readouterr()
-    assert out == "1 before, 1 failed\n"
-    assert err == f"alkit: {jobs[1].folder.name} failed, In [4]:\nwhy\n"
-
-
 def test_notebooks_and_committed_runs_are_listed(checkout, capsys):
     line = "{name: 10_x, family: al, shelf: lab, minutes: 5, title: A title, sentence: It does x.}"
     (checkout / "notebooks/index.yaml").write_text(f"- {line}\n")
@@ -110,11 +78,3 @@ def test_notebooks_and_committed_runs_are_listed(checkout, capsys):
     results.merge([saved("cpu")])
     assert command.main(["results", "--notebook", "10"]) == 0
     assert capsys.readouterr().out.splitlines()[2].split()[:4] == "10_x cpu unknown 1".split()
-
-
-@pytest.mark.parametrize("words", ["list", "results", "run 10"])
-def test_an_installed_package_says_that_it_is_no_checkout(words, tmp_path, monkeypatch, capsys):
-    (elsewhere := tmp_path / "elsewhere").mkdir()
-    monkeypatch.setattr(command.paths, "root", lambda: elsewhere)
-    assert command.main(words.split()) == 2
-    assert "checkout" in capsys.readouterr().err

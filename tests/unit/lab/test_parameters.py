@@ -1,6 +1,5 @@
 """What a notebook takes: its parameters cell, its presets, and what is refused before a run."""
 
-import json
 import re
 
 import pytest
@@ -21,24 +20,6 @@ def test_a_bad_parameters_cell_is_said(tmp_path, line):
     path = write_notebook(tmp_path, f"c: int = 1\n{line}")
     with pytest.raises(ValueError, match=f"`{re.escape(line)}` is no `name = literal`"):
         parameters.parameters(path)
-
-
-def test_lines_need_no_type_and_cells_may_be_several_but_not_text(tmp_path):
-    book = json.loads((path := write_notebook(tmp_path, "lr = 0.1  # a rate")).read_text())
-    [own] = [c for c in book["cells"] if "parameters" in c["metadata"].get("tags", ())]
-    book["cells"].append(own | {"id": "second", "source": "depth: int | None = None"})
-    path.write_text(json.dumps(book))
-    assert parameters.parameters(path) == {"lr": 0.1, "depth": None}
-    book["cells"].append(own | {"cell_type": "markdown"})
-    path.write_text(json.dumps(book))
-    with pytest.raises(ValueError, match="a cell of text has the tag"):
-        parameters.parameters(path)
-
-
-@pytest.mark.parametrize("line", ['"""What may be set."""', "%matplotlib inline"])
-def test_a_cell_s_text_and_magics_are_no_parameters(tmp_path, line):
-    path = write_notebook(tmp_path, f"{line}\nlr = 0.1")
-    assert parameters.parameters(path) == {"lr": 0.1}
 
 
 TAKEN = [(1, 3, 3), (0.5, 3, 3.0), (False, True, True), (None, "a", "a"), (0.5, None, None)]
@@ -74,13 +55,6 @@ def test_presets_are_read_from_beside_the_notebook(notebook):
 def test_a_bad_preset_is_refused(notebook, text, message):
     write_preset(notebook, text)
     with pytest.raises(ValueError, match=message):
-        parameters.preset_values(notebook, "cpu")
-
-
-@pytest.mark.parametrize("text", ["seed: 3".encode("utf-16"), "\tseed: 3"])
-def test_a_preset_of_another_form_is_named(notebook, text):
-    write_preset(notebook, text)
-    with pytest.raises(ValueError, match="cpu.yaml"):
         parameters.preset_values(notebook, "cpu")
 
 

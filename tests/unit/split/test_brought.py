@@ -36,15 +36,6 @@ class Block(nn.Module):
         self.forward = forward
 
 
-def test_bytes_that_are_no_images_are_taken_as_they_are():
-    data = (X.abs() * 60).byte()[:64], Y[:64]
-    wanted, found = (
-        fit(nn.Sequential(Block(Tensor.float), *network()), data, lr=0.0, **own).history.loss
-        for own in ({"method": "bp"}, {"workers": 1})
-    )
-    assert found.tolist() == pytest.approx(wanted.tolist(), rel=1e-5)
-
-
 class Keeps(nn.Module):
     """Keeps a mean that training moves, in its state or outside of it, and a mask."""
 
@@ -199,17 +190,6 @@ def test_a_run_that_goes_on_ends_in_the_bits_of_one(tmp_path, monkeypatch, every
     again = kept(tmp_path, aggregate_every=every)
     assert torch.equal(flat(whole), flat(again))
     assert torch.equal(whole.losses, again.losses)
-
-
-def test_a_cut_after_whole_numbers_carries_no_gradient_and_may_need_none():
-    ends, above = [], Block(lambda x: (x > 0).long())
-    for cut in (0, 1, 2):
-        torch.manual_seed(0)
-        model = nn.Sequential(above, nn.Embedding(2, 4), nn.Flatten(), nn.Linear(32, 3))
-        ends.append(fit(model, cuts=[cut]).model[1].weight)
-    assert all(torch.equal(ends[0], other) for other in ends)
-    with pytest.raises(ValueError, match=NONE):
-        fit(nn.Sequential(nn.Linear(8, 8), *model), cuts=[2])
 
 
 def jump(parameters, lr):

@@ -3,7 +3,6 @@
 import pytest
 
 from alkit.split.published import read
-from alkit.split.settings import Config, Settings
 
 PUBLISHED = """{
     "experiment_name": "test", "server_address": "127.0.0.1", "port": 50000, "client_num": 4,
@@ -13,12 +12,6 @@ PUBLISHED = """{
     "uplink_bandwidth": 10, "downlink_bandwidth": 25
 }"""
 # all on the device, no profiler, one average an epoch
-CLASS_DEFAULTS = """{
-    "layer_num_on_client": -1, "profile_iter_num": -1, "aggregation_frequency": -1,
-    "thread_num": 0, "async_comm": false, "half_duplex": false, "enable_profiler": false,
-    "duplicate_pipe_batch": false, "immediate_update": false, "batch_size": 100,
-    "client_num": 4, "data_size": 10000, "same_data_size_for_each_client": false
-}"""
 
 
 @pytest.fixture
@@ -37,13 +30,6 @@ def test_the_published_file(given):
     assert (config.devices, config.data) == (4, "cifar10")
     assert (config.cuts, config.micro) == ((1,), 1)
     assert (config.uplink_mbit, config.downlink_mbit, config.test_size) == (10.0, 25.0, 10_000)
-
-
-def test_values_of_our_own_keys_and_of_the_command(given):
-    config = given('model = "VGG11"\ncut = 3\nlr = 1', folder="elsewhere")
-    assert (config.cuts, config.folder) == ((3,), "elsewhere")
-    assert (config.lr, type(config.lr)) == (1.0, float)
-    assert given('data = "digits"').augment == "none"
 
 
 BAD = [
@@ -75,41 +61,6 @@ BAD = [
 def test_bad_files(given, text, words):
     with pytest.raises(ValueError, match=words):
         given(text)
-
-
-def test_settings_refuse_the_same():
-    with pytest.raises(ValueError, match="lr is nan"):
-        Settings(lr=float("nan"))
-
-
-def test_the_published_class_defaults_and_what_differs_here_is_said(given, caplog):
-    config = given(CLASS_DEFAULTS, "config.json")
-    assert (config.cuts, config.profile, config.aggregate_every) == ((-1,), 0, -1)
-    assert (config.threads, config.micro) == (1, 1)
-    assert config.data_size == 2500  # of each device
-    said = " ".join(caplog.messages)
-    assert "async_comm = False: here sending and computing always overlap" in said
-    assert "thread_num = 0: bits depend on it" in said
-    assert "half_duplex" not in said
-
-
-SWITCHES = [
-    ("half_duplex = true", "both directions"),
-    ("enable_profiler = true", "events.csv"),
-    ("thread_num = -1", "bits depend on it"),
-    # these are so here
-    ("async_comm = true", ""),
-    ("half_duplex = false", ""),
-    ("same_data_size_for_each_client = true", ""),
-    ("profile_iter_num = -1", ""),
-]
-
-
-@pytest.mark.parametrize(("text", "words"), SWITCHES)
-def test_published_switches_that_are_none_here(given, caplog, text, words):
-    assert given(text) == Config()
-    assert words in " ".join(caplog.messages)
-    assert bool(caplog.messages) == bool(words)
 
 
 @pytest.mark.parametrize(("more", "size"), [("", 1000), ("true", 1000), ("false", 250)])

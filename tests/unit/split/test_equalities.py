@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from alkit.split.pairs import average
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream
-from tests.unit.split.helpers import equal, pairs_of, parts, same_bits, samples, trained, units
+from tests.unit.split.helpers import equal, same_bits, samples, trained, units
 
 
 def by_hand(sizes, norm="none", **options):
@@ -84,27 +84,6 @@ def test_average_rounds_counters_and_keeps_types():
     mean = average(states, [1, 3])
     assert (mean["n"], mean["n"].dtype) == (5, torch.int64)
     assert (mean["w"], mean["w"].dtype) == (1.75, torch.float16)
-
-
-def test_the_given_blocks_stay_as_they_are():
-    made = units()
-    pairs_of(made, parts([8]), batch=4)
-    assert equal(*(torch.nn.Sequential(*each).state_dict() for each in (made, units())))
-
-
-ODD = [
-    ([1], {}),  # one sample
-    ([3], {"micro": 8}),  # more micro-batches than samples
-    ([9], {"norm": "batch", "micro": 8}),  # a last batch of one sample, with BatchNorm
-    ([64], {"batch": 64, "micro": 40, "norm": "batch"}),  # micro-batches of at least two
-    ([1024], {"batch": 1024, "micro": 8, "epochs": 1}),  # large ones do not deadlock
-]
-
-
-@pytest.mark.parametrize(("sizes", "options"), ODD)
-def test_odd_sizes(sizes, options):
-    record = trained(sizes, **options)
-    assert all(torch.isfinite(losses).all() for losses in record.losses.values())
 
 
 BAD = [

@@ -20,14 +20,7 @@ from alkit.split.stream import Stream
 from alkit.split.times import Line, Times, fitted, iteration_s, lower_bound_s
 from studies.split.lanes_widget import seconds_of
 
-PUBLISHED = Times(*(Line(each=seconds / 8) for seconds in (4, 4, 4, 4, 4)))
 SECONDS = st.floats(0, 1)
-
-
-def test_figures_proportions():
-    assert iteration_s(PUBLISHED, [8]) == 20
-    assert iteration_s(PUBLISHED, [2] * 4) == 8
-    assert lower_bound_s(PUBLISHED, 8) == 8
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)
@@ -41,33 +34,12 @@ def test_recurrence_is_the_clocks_end(lines, update, data):
     assert iteration_s(times, sizes) >= lower_bound_s(times, sum(sizes)) - 1e-9 or times.up.fixed
 
 
-def test_many_micro_batches_approach_the_bound():
-    times = Times(Line(each=3), Line(each=2), Line(each=1), Line(each=2), Line(each=4))
-    bound = lower_bound_s(times, 1000)
-    ends = [iteration_s(times, split_sizes(1000, micro)) for micro in (1, 10, 100, 1000)]
-    assert ends == sorted(ends, reverse=True)
-    assert 1 <= ends[-1] / bound < 1.01
-
-
 @pytest.mark.parametrize("micro", [1, 5])
 @pytest.mark.parametrize("returns", [True, False])
 def test_schedule_is_valid_and_the_server_runs_a_micro_batch_backward_at_once(micro, returns):
     validate(split(micro, returns=returns), batches=4)
     assert "".join(task.kind[0] for task in split(3).one_batch(SERVER)) == "fbfbfbu"
     assert "".join(task.kind[0] for task in split(3).one_batch(DEVICE)) == "fffbbbu"
-
-
-@pytest.mark.parametrize(
-    ("samples", "micro", "least", "sizes"),
-    [
-        (100, 7, 1, [15, 15, 14, 14, 14, 14, 14]),
-        (3, 8, 1, [1, 1, 1]),
-        (5, 8, 2, [3, 2]),
-        (1, 4, 2, [1]),
-    ],
-)
-def test_no_sample_is_lost(samples, micro, least, sizes):
-    assert split_sizes(samples, micro, least) == sizes
 
 
 def test_a_line_is_fitted():
@@ -78,38 +50,6 @@ def test_a_line_is_fitted():
     for bad in (lambda: split(0), lambda: split_sizes(0, 1)):
         with pytest.raises(ScheduleError):
             bad()
-
-
-def machine(factor=1.0):
-    """Three units; the second shrinks its output to a hundredth."""
-    sizes = (1, 1000.0, 100), (1, 10.0, 100), (4, 1.0, 1000)
-    units = [Unit(Line(each=s), Line(each=s), 0.0, out, weights) for s, out, weights in sizes]
-    return [each.scaled(factor) for each in units]
-
-
-WORKLOAD = Workload(batch=10, samples=100, input_bytes=1000.0)
-FAST, SLOW = Link(1e12, 1e12), Link(1.0, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("device", "server", "link", "cut"),
-    [
-        (100, 1, FAST, 0),  # a fast server on a fast link takes everything
-        (1, 1, SLOW, 3),  # a slow link leaves everything on the device
-        (1, 0.5, Link(200.0, 200.0), 2),  # half of the work for each, where little is sent
-    ],
-)
-def test_the_best_cut(device, server, link, cut):
-    found = candidates(machine(device), machine(server), link, WORKLOAD)[0]
-    assert found.cut == cut
-    assert (found.micro > 1) == (cut == 2)
-
-
-def test_all_candidates_are_there_and_sorted():
-    found = candidates(machine(2), machine(1), Link(1e4, 1e4), WORKLOAD)
-    cuts = {(each.cut, each.micro) for each in found}
-    assert cuts == {(0, 1), (3, 1)} | set(itertools.product((1, 2), (1, 2, 3, 4, 5, 10)))
-    assert [each.epoch_s for each in found] == sorted(each.epoch_s for each in found)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -133,12 +73,6 @@ def test_brute_force(seed):
     pairs = [(0, 1), (4, 1), *itertools.product((1, 2, 3), range(1, 13))]
     chosen = candidates(device, server, link, workload)[0]
     assert chosen.epoch_s == pytest.approx(min(epoch(*pair) for pair in pairs))
-
-
-def test_contention_slows_the_server():
-    loads = [Workload(10, 100, 1.0, contention=each) for each in (1, 2)]
-    alone, crowded = (times_at(machine(), machine(), FAST, load, 1) for load in loads)
-    assert crowded.server.each == 2 * alone.server.each
 
 
 def test_a_profile_and_the_workload_of_a_device():

@@ -15,7 +15,6 @@ import pytest
 import safetensors.torch
 
 import alkit
-from alkit.command import main
 from alkit.engine import checkpoint
 from alkit.split import program
 from alkit.split.half import SGD, state_of
@@ -147,18 +146,3 @@ def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path, sh
     assert plain["config"]["model"] == "VGG5"
     left = "model.safetensors results.csv results.json .server.pt.lock events.csv".split()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*left}
-
-
-@pytest.mark.parametrize(
-    ("who", "words"),
-    [
-        ("server FILE --on meta", "unknown device 'meta': this machine has cpu"),
-        ("device FILE -i 1", "0 to 0"),
-        ("server FILE.other", "No such file"),
-    ],
-)
-def test_what_does_not_start(tmp_path, capsys, who, words):
-    path = tmp_path / "run.toml"
-    path.write_text('data = "digits"\n')
-    assert main(["split", *who.replace("FILE", str(path)).split()]) == 2
-    assert words in capsys.readouterr().err

@@ -55,14 +55,6 @@ def test_rounds():
     assert round_steps(once, 20, 0) == range(6)
 
 
-def test_augmentation_depends_on_the_step_alone():
-    x = torch.randint(256, (16, 3, 8, 8), dtype=torch.uint8)
-    own, plain = (Stream(x, torch.arange(16), settings(augment=a), 0) for a in ("weak", "none"))
-    first, again, still = (next(each.step(0, 1)).x for each in (own, own, plain))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, still)
-
-
 def test_no_sample_has_two_owners_and_none_is_left_over():
     parts = deal(1000, 3)
     assert sorted(torch.cat(parts).tolist()) == list(range(1000))

@@ -6,7 +6,7 @@ from torch import nn
 
 import alkit
 from studies.delayed.corrections import GapAware, Predict
-from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
+from tests.unit.delayed.nets import mlp, trained, vectors
 
 RATE, XS = 0.05, [1.0, 2.0, 1.0, -1.0, 2.0]
 
@@ -108,15 +108,6 @@ def test_prediction_follows_adam():
         square = state["exp_avg_sq"] / (1 - 0.999 ** state["step"])
         predicted.append(weight.item() - RATE * mean / (square**0.5 + 1e-8))
     assert seen == pytest.approx(predicted[:5], rel=1e-9)
-
-
-@pytest.mark.parametrize("method", ["pipedream", "ddg", "ddg_barrier"])
-@pytest.mark.parametrize("correction", [Predict(), GapAware()])
-def test_with_one_module_nothing_is_old(method, correction):
-    one = trained(mlp(), 1, vectors(6), method)
-    assert equal(
-        outcome(trained(mlp(), 1, vectors(6), method, correction=correction)), outcome(one)
-    )
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,3 @@ def test_a_case_goes_on_from_its_checkpoint(small, tmp_path, method, monkeypatch
     other = replace(case, seed=2)
     study.train_case(other, "tiny", small, resumable="99_x", **OPTIONS)
     assert len(list((tmp_path / "runs/checkpoints").glob("99_x.*"))) == 2
-
-
-def test_another_starting_table_is_another_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(study.paths, "root", lambda: tmp_path)
-    data = datasets.load("pydocs").subset(train=60, validation=20, test=20)
-    rows = len(data.vocabulary)
-    options = {"epochs": 1, "batch_size": 30, "sizes": {"blocks": 1, "hidden": 4}}
-    case, kept = study.Case("al", "fixed_codes", 0), tmp_path / "runs" / "checkpoints"
-    for vectors in (torch.zeros(rows, 6), torch.ones(rows, 6), torch.ones(rows, 6)):
-        study.train_case(case, "lstm", data, vectors=vectors, resumable="here", **options)
-    assert len(list(kept.glob("*.pt"))) == 2

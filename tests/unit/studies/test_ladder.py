@@ -9,14 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from alkit import one_hot, to_local, train_epoch
+from alkit import one_hot
 from alkit.al.backprop import BPModel
 from alkit.al.codes import code_table
 from studies.ladder import variants
 
 CLASSES, WIDTH, BATCH, LR = 3, 6, 12, 1e-2
 LOCAL = [name for name, variant in variants.VARIANTS.items() if variant.local]
-LOCAL_RULES = [name for name in LOCAL if name in variants.HEADS]
 
 
 def made(name: str, seed: int = 0, layers: int = 3):
@@ -85,21 +84,6 @@ ORACLES: dict[str, Callable] = {
 }
 
 
-@pytest.mark.parametrize("rule", [*LOCAL_RULES, "fixed_codes"])
-def test_a_variant_that_is_a_local_rule_is_the_package_s(rule):
-    """Which has its oracles; so what was recorded of the variant is the rule's."""
-    variant = made(rule)
-    torch.manual_seed(0)
-    blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(3)]
-    given = variants.HEADS.get(rule, rule)
-    own = to_local(blocks, CLASSES, torch.zeros(2, WIDTH), rule=given, lr=LR)
-    batches = [batch(seed)[::2] for seed in range(3)]
-    ours, others = (train_epoch(each, batches, "local").losses for each in (variant, own))
-    assert torch.equal(ours, others)
-    pairs = zip(variant.state_dict().values(), own.state_dict().values(), strict=True)
-    assert all(torch.equal(*pair) for pair in pairs)
-
-
 @pytest.mark.parametrize("name", ORACLES)
 def test_a_local_variant_in_plain_torch(name):
     model, (x, y, index) = made(name), batch()
@@ -114,15 +98,6 @@ def test_a_local_variant_in_plain_torch(name):
         layer.backward()
         for (key, parameter), gradient in zip(own.items(), gradients, strict=True):
             torch.testing.assert_close(parameter.grad, gradient, msg=f"{level} {key}")
-
-
-def test_backprop_in_plain_torch():
-    model, (x, y, index) = made("bp"), batch()
-    expected = cross_entropy(linear_of(model[-1])(nn.Sequential(*list(model)[:3])(x)), index)
-    parameters = list(model.parameters())
-    ours = torch.autograd.grad(model.loss(x, y), parameters)
-    for own, other in zip(ours, torch.autograd.grad(expected, parameters), strict=True):
-        torch.testing.assert_close(own, other)
 
 
 # ---- which variants are local ----

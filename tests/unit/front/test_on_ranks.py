@@ -1,10 +1,8 @@
-"""Every method with ranks under torchrun ends in the bits of `ranks=2`, on two machines, too.
+"""Ranks agree before they train, and a model of a rank is a module like others.
 
-They have a disk each: what one writes, the other does not see. For one machine see
-`tests/conformance/test_kept.py`.
+For the bits of torchrun's ranks see `tests/conformance/test_kept.py`.
 """
 
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,43 +12,7 @@ from torch import nn
 
 import alkit
 from alkit.engine.launch import RankFailed, launch
-from tests import fitted, machines
-
-METHODS, SCRIPT = fitted.METHODS, fitted.__file__
-LINE = f"--nnodes=2 --node-rank=RANK --master-addr={machines.ADDRESSES[0]} --master-port=29400"
-
-needs_machines = pytest.mark.skipif(
-    not machines.can_be_made(), reason="no right to make network namespaces, so no two machines"
-)
-
-
-@cache
-def started(method: str, *, losses: bool = True) -> str:
-    """Return the digest of a run whose ranks the call itself starts."""
-    return fitted.digest(fitted.fit(method, ranks=2), losses=losses)
-
-
-@pytest.mark.machines
-@needs_machines
-def test_on_two_machines(tmp_path):
-    codes, said = machines.on_two(LINE, SCRIPT, *METHODS, disks=tmp_path)
-    assert codes == [0, 0], said[-3000:]
-    assert fitted.digests(said) == {name: dict.fromkeys("01", started(name)) for name in METHODS}
-    assert "training goes on: ranks on several machines share no file" in said
-
-
-@pytest.mark.machines
-@needs_machines
-def test_a_killed_run_goes_on(tmp_path):
-    """It is killed in its second epoch, and only the first machine has the checkpoint."""
-    method, killed = "elastic", {"RUN": ".", "DIE_AT": "1:6"}
-    codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, **killed)
-    assert 0 not in codes, said[-3000:]
-    kept = [(tmp_path / f"disk{rank}" / method).exists() for rank in range(2)]
-    assert kept == [True, False]
-    codes, said = machines.on_two(LINE, SCRIPT, method, disks=tmp_path, RUN=".")
-    assert codes == [0, 0], said[-3000:]
-    assert fitted.digests(said)[method] == dict.fromkeys("01", started(method, losses=False))
+from tests import fitted
 
 
 def _kept_at(paths: list[Path]) -> bool:
@@ -85,7 +47,7 @@ def _own_models() -> list[str]:
     """Return what each method says of ranks whose models differ."""
     torch.manual_seed(dist.get_rank())
     x, said = torch.ones(16, 8), []
-    for method in METHODS:
+    for method in fitted.METHODS:
         blocks = [nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 3)]
         parts = [(x, torch.arange(16) % 3)] * 3
         own = {"batch_size": 8, "progress": False}
