@@ -22,6 +22,7 @@ _HOME = {
     "each_batch": "engine.rates:EachBatch",
     "evaluate": "engine.evaluate",
     "fit": "fitting",
+    "judge": "judging",
     "launch": "engine.launch",
     "load": "saved",
     "one_hot": "data.labels",

@@ -17,6 +17,7 @@ import yaml
 
 import alkit
 from alkit.base import paths
+from alkit.judging import orders
 from alkit.lab import parameters, results
 from alkit.split import program
 
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--add", nargs="+", metavar="FILE", help="put these record.json there")
     shown.set_defaults(command=_results)
     program.add(commands)
+    orders.add(commands)
     return parser
 
 

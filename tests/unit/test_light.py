@@ -24,7 +24,6 @@ class Light(PathFinder):
 
 HIDDEN = set(json.loads(sys.argv[1]))
 sys.meta_path[:] = [Light if finder is PathFinder else finder for finder in sys.meta_path]
-
 import alkit, torch
 from alkit.elastic.encoder import ViTSizes, vit_classifier
 from alkit.command import main
@@ -48,6 +47,14 @@ for asked in json.loads(sys.argv[2]):
     else:
         raise AssertionError(asked)
 """
+JUDGED = (
+    CODE[: CODE.index("from alkit.elastic")]
+    + """
+net, x, y = torch.nn.Linear(4, 3), torch.randn(8, 4), torch.arange(8) % 3
+torch.nn.functional.cross_entropy(net(x), y).backward()
+assert alkit.judge(net, torch.nn.functional.cross_entropy, (x, y)).equal
+"""
+)
 ASKS = (
     "import alkit.lab.viz",
     "alkit.split.networks.build('ResNet18')",
@@ -55,10 +62,9 @@ ASKS = (
 ASKS += ("alkit.datasets.load('pydocs')",)
 
 
-def _hidden() -> list[str]:
-    """Return the packages of this environment that the core install would not bring."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    waiting, core = [*map(Requirement, project["dependencies"])], {"alkit"}
+def _hidden(wanted: list[str]) -> list[str]:
+    """Return the packages of this environment that these would not bring."""
+    waiting, core = [*map(Requirement, wanted)], {"alkit"}
     while waiting:
         name = canonicalize_name(waiting.pop().name)
         if name not in core:
@@ -70,8 +76,17 @@ def _hidden() -> list[str]:
 
 
 def test_a_light_install_trains_and_says_what_is_missing():
-    hidden = _hidden()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    hidden = _hidden(project["dependencies"])
     assert {"torchvision", "scipy", "matplotlib", "papermill", "transformers"} < {*hidden}
     command = [sys.executable, "-c", CODE, json.dumps(hidden), json.dumps(ASKS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_judge_needs_torch_alone():
+    hidden = _hidden(["torch"])
+    assert {"numpy", "pandas"} < {*hidden}
+    command = [sys.executable, "-W", "ignore", "-c", JUDGED, json.dumps(hidden)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

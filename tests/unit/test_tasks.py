@@ -8,7 +8,7 @@ from alkit.base.paths import root
 from tests import tasks
 
 WANTED = {"own_images", "own_texts", "own_model", "devices", "machines", "resume", "early_exit"}
-WANTED |= {"regression", "split_at_home", "flower", "restarts"}
+WANTED |= {"regression", "split_at_home", "flower", "restarts", "judge"}
 
 
 @pytest.mark.parametrize("page", tasks.PAGES, ids=lambda page: page.stem)
