@@ -9,17 +9,40 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
+from alkit.data.parts import DataSet, Part
 from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
 from studies.al import families
-from tests.helpers import dense_model, made_batches
+from tests.helpers import CLASSES, dense_model, made_batches
 from tests.sim.device import operators, start
-from tests.unit.al.test_families import _images, _sizes, _texts
 
 COUNT = start()
 if COUNT < 2:
     pytest.skip("no C++ compiler: the simulated device has no generators", allow_module_level=True)
 TWO = ["sim:0", "sim:1"]
 WAITS = ("to host", "aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim")
+
+
+TEXT_SIZES = {
+    "lstm": {"blocks": 2, "width": 8, "hidden": 6},
+    "transformer": {"blocks": 2, "width": 8, "heads": 2, "ffn": 8},
+}
+
+
+def _texts(count=24, tokens=7):
+    x = torch.randint(2, 30, (count, tokens), generator=torch.Generator().manual_seed(0))
+    x[1::2, 4:] = 0
+    part = Part(x, torch.arange(len(x)) % CLASSES, CLASSES)
+    return DataSet("made-up texts", part, part, part, CLASSES, tuple("abc"), "w" * 30)
+
+
+def _images(count=24):
+    x = torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    part = Part(x, torch.arange(count) % 3, 3)
+    return DataSet("made-up images", part, part, part, 3, ("a", "b", "c"))
+
+
+def _sizes(family):
+    return TEXT_SIZES.get(family, {"width": 0.0625})
 
 
 def data_of(family):
