@@ -1,7 +1,5 @@
 """Augmentation, against torchvision's colour operations and a loop over the images."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -86,27 +84,3 @@ def test_clean_batches_are_scaled_and_have_the_order_of_augmented_ones():
     strong = part(images(64), augment="strong").batches(16, seed=3, epoch=2)
     for (_, clean), (_, other) in zip(data.batches(16, seed=3, epoch=2), strong, strict=True):
         assert torch.equal(clean, other)
-
-
-ONES = torch.ones(4, 3, dtype=torch.int64)
-FLOATS = Part(torch.rand(4, 3, 8, 8), torch.zeros(4), 2)
-GREY = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=(0,), std=(1,))
-
-
-@pytest.mark.parametrize(
-    ("made", "kind", "message"),
-    [
-        (Part(ONES, torch.zeros(4), 2), "weak", "augment is 'weak' and x .*: give none$"),
-        (part(images()), "hard", "augment is 'hard' and x .*: give none, weak, edge, strong"),
-        (FLOATS, "strong", "augment is 'strong' and x torch.float32 .*: give none, weak, edge$"),
-        (GREY, "strong", "augment is 'strong' .*: give none, weak, edge$"),
-        (Part(torch.rand(4, 9), torch.zeros(4), 2), "weak", "augment is 'weak' .*: give none$"),
-    ],
-    ids=["texts", "unknown", "floats", "grey", "vectors"],
-)
-def test_what_cannot_be_augmented_is_refused(made, kind, message):
-    with pytest.raises(ValueError, match=message):
-        replace(made, augment=kind)
-    if kind == "strong":  # floats and one channel can be cropped
-        x, _ = next(iter(replace(made, augment="weak").batches(4)))
-        assert (x.dtype, x.shape) == (torch.float32, made.x.shape)
