@@ -17,7 +17,7 @@ from alkit.al.codes import (
     code_table,
     shared,
 )
-from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches, state_of
+from tests.helpers import CLASSES, CODE, WIDTH, dense_model, differences, made_batches, state_of
 from tests.make import tanh_blocks
 
 
@@ -50,6 +50,8 @@ def test_shortcut_gives_the_gradients_of_the_plain_form(associated, first, label
     assert isinstance(shared(y), Codes)
     torch.testing.assert_close(_gradients(model, x, shared(y)), plain, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(model.loss(), losses)
+    model.label_shortcut = True
+    assert model(x, y)[1].shape == (len(y), CODE)
 
 
 @pytest.mark.parametrize("soft", [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0, 1.0]]])

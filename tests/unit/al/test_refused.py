@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import alkit
@@ -55,7 +56,6 @@ def local(**options):
 
 
 REFUSED = [
-    (lambda: layer(-1.0), "lr"),
     (lambda: layer(float("nan")), "lr"),
     (lambda: dense_model(3).predict(X, 0), "exits 1 to 3"),
     (shared_function, "layers 0 and 1 share"),
@@ -75,6 +75,8 @@ REFUSED = [
     (lambda: replace(FIXED_CODES["texts"], coupled=True), "fixed codes learn nothing"),
     (lambda: fitted(tanh_blocks(), DATA, method="al", recipe="regression"),
      "targets are class numbers, and this recipe's head"),
+    (lambda: fitted(tanh_blocks(), (X, torch.randn(4, 3)), method="local", loss=F.mse_loss),
+     "local rules compare classes"),
     (lambda: fitted(tanh_blocks(), (X, SHARES), method="local", rule=rules.scpl),
      "these labels are shares of classes"),
     (lambda: fitted(tanh_blocks(), DATA, method="al_fm", compile="steps"),

@@ -208,3 +208,15 @@ def test_a_damaged_table_is_no_data_set(shared, name, content):
     (shared / "IMDB Dataset.csv").write_bytes(content)
     with pytest.raises((ValueError, TypeError, AttributeError), match=r"\w"):
         load(name)
+
+
+def test_halves_of_imdb_are_those_of_its_folders(shared):
+    files = {"train/unsup/0_0.txt": b"\xff"}
+    for half in ("train", "test"):
+        for i in range(20):
+            files[f"{half}/{('neg', 'pos')[i % 2]}/{i}_7.txt"] = f"film {half} number{i}".encode()
+    packed(shared / "aclImdb_v1.tar.gz", files, "aclImdb/")
+    data = load("imdb")
+    assert (len(data.train), len(data.validation), len(data.test)) == (18, 2, 20)
+    assert all("train" in text for text in words(data, data.train))
+    assert data.test.y.tolist() == [0] * 10 + [1] * 10

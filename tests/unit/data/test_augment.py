@@ -1,5 +1,7 @@
 """Augmentation, against torchvision's colour operations and a loop over the images."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -84,3 +86,12 @@ def test_clean_batches_are_scaled_and_have_the_order_of_augmented_ones():
     strong = part(images(64), augment="strong").batches(16, seed=3, epoch=2)
     for (_, clean), (_, other) in zip(data.batches(16, seed=3, epoch=2), strong, strict=True):
         assert torch.equal(clean, other)
+
+
+GREY = Part(torch.zeros(4, 1, 8, 8, dtype=torch.uint8), torch.zeros(4), 2, mean=(0,), std=(1,))
+
+
+@pytest.mark.parametrize("made", [Part(torch.rand(4, 3, 8, 8), torch.zeros(4), 2), GREY])
+def test_colours_are_of_bytes_of_three_channels(made):
+    with pytest.raises(ValueError, match="augment is 'strong' .*: give none, weak, edge$"):
+        replace(made, augment="strong")

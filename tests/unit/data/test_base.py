@@ -12,7 +12,6 @@ import alkit
 from alkit.base.arguments import check_whole
 from alkit.base.files import locked, replacing
 from alkit.base.tree import near
-from alkit.data.given import as_pair
 from tests.helpers import WIDTH, dense_model, made_batches
 
 X, Y = made_batches(1)[0]
@@ -38,21 +37,6 @@ REFUSED = [
 def test_what_is_refused(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-def test_pairs_pass_and_what_everybody_gives_becomes_one():
-    mask, numbers = torch.ones(4, 2), Y.argmax(1)
-    assert as_pair((X, (Y, mask)), 0) == (X, (Y, mask))
-    for x in (X, (X, mask), {"ids": X, "mask": mask}):
-        assert as_pair((x, Y), 0) == (x, Y)
-    for batch in ((X.numpy(), numbers.numpy()), (X, numbers.tolist()), (X, numbers.int())):
-        x, y = as_pair(batch, 0)
-        assert torch.equal(x, X)
-        assert torch.equal(y, numbers)
-        assert y.dtype == torch.int64
-    x, y = as_pair({"input_ids": X, "labels": numbers, "name": "text"}, 0)
-    assert x == {"input_ids": X, "name": "text"}
-    assert y is numbers
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])

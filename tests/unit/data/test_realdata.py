@@ -43,9 +43,10 @@ def test_each_set_has_the_same_bits(name, tmp_path, monkeypatch):
         pytest.skip(str(missing))
     if name in PARTS and not datasets.find(name).stem.startswith(PARTS[name]):
         pytest.skip(f"ALKIT_DATA holds another {name} than the part that was counted")
-    words = data.vocabulary or None
+    parts, words = (data.train, data.validation, data.test), data.vocabulary or None
+    assert {part.num_classes for part in parts} == {data.num_classes} == {len(data.class_names)}
     found = hashlib.sha256(repr((data.class_names, words)).encode())
-    for part in (data.train, data.validation, data.test):
+    for part in parts:
         found.update(part.x.numpy().tobytes())
         found.update(part.y.numpy().tobytes())
     assert found.hexdigest()[:16] == DIGESTS[name]
