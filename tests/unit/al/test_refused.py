@@ -29,11 +29,6 @@ def fitted(model=None, data=None, **options):
     return alkit.fit(model or dense_model(1), data or toy(), progress=False, **options)
 
 
-def layer(lr=1e-3):
-    plain = dense_layer(0)
-    return AL(plain.enc, plain.ae, lr)
-
-
 def shared_function():
     first, second = dense_layer(1), dense_layer(1)
     second.enc.f = first.enc.f
@@ -56,7 +51,7 @@ def local(**options):
 
 
 REFUSED = [
-    (lambda: layer(float("nan")), "lr"),
+    (lambda: dense_layer(0).set_lr("enc", float("nan")), "lr"),
     (lambda: dense_model(3).predict(X, 0), "exits 1 to 3"),
     (shared_function, "layers 0 and 1 share"),
     (lambda: dense_model(2)(X[:3], torch.rand(3)), "the bridge gives"),  # 3 is C, too
