@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+import alkit
 from alkit.delayed.methods import ORDERS
 from alkit.schedule.flushed import of_orders, one_f_one_b
 from alkit.schedule.torch_orders import to_csv
 from tests.helpers import on_ranks
-from tests.make import tanh_blocks
+from tests.make import labelled, tanh_blocks
 from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
 
 SHARED = ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev")
@@ -53,6 +54,13 @@ def test_a_file_and_a_schedule_are_run(tmp_path):
     plain = outcome(trained(tanh_blocks(4), 4, vectors(6), "1f1b", micro=2))
     for given in (tmp_path / "own.csv", str(tmp_path / "own.csv"), made):
         assert equal(run("single", given, micro=1), plain)
+
+
+@pytest.mark.parametrize("name", ["zero_bubble", *SHARED])
+def test_fit_cuts_as_an_order_asks(name):
+    made = alkit.fit(tanh_blocks(4), labelled(64), method=name, workers=2, micro=4, progress=False)
+    assert len(made.model) == (4 if name in SHARED else 2)
+    assert len(made.timeline.resources) == 2
 
 
 def forever():
