@@ -56,6 +56,8 @@ def test_copied_feedback_is_the_transpose(module, shape):
     v = torch.randn_like(y)
     torch.testing.assert_close(block.feedback(v, notes), torch.autograd.grad(y, x, v)[0])
     for piece in block.affine:
+        assert piece.back.weight.data_ptr() != piece.own.weight.data_ptr()
+        assert not piece.own.bias.any()
         outer, product = torch.randn_like(x), block.feedback(v, notes)
         wanted = torch.autograd.grad((outer * product).sum(), piece.back.weight)[0]
         torch.testing.assert_close(piece.feedback_gradient(outer, v), wanted)
