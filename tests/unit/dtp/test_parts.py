@@ -113,26 +113,29 @@ def test_weights_are_those_of_torch():
     assert torch.equal(again.blocks[4].pieces[0].own.weight, net.blocks[4].pieces[0].own.weight)
 
 
+class Doubled(dtp.Piece):
+    def forward(self, x):
+        return 2 * self.own(x), None
+
+    def feedback(self, y, note):
+        return 2 * self.own(y)
+
+
+def test_a_piece_of_one_s_own():
+    block, z = Block(nn.Linear(3, 3), Doubled(nn.Tanh())), torch.randn(2, 3)
+    assert torch.equal(block(z)[0], 2 * block.pieces[0].own(z).tanh())
+
+
 HOOKED = nn.Linear(3, 3)
 HOOKED.register_forward_hook(print)
-NONE = [
-    nn.BatchNorm2d(1),
-    nn.Dropout(0.1),
-    nn.Conv2d(1, 4, 3, padding="same"),
-    nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular"),
-    nn.Flatten(2),
-]
+NONE = [nn.BatchNorm2d(1), nn.Dropout(0.1), nn.Conv2d(1, 4, 3, padding="same"), nn.Flatten(2)]
+NONE += [nn.Conv2d(1, 4, 3, padding=1, padding_mode="circular")]
 
 
 @pytest.mark.parametrize("module", NONE, ids=str)
 def test_what_has_no_inverse_is_named(module):
     with pytest.raises(dtp.NoInverse, match="in block 1 has no inverse here: take AdaptiveAvgPool"):
         dtp.from_blocks([nn.Conv2d(1, 1, 3), nn.Sequential(nn.ELU(), module), nn.Linear(8, 3)])
-
-
-def test_numbers_of_each_feedback():
-    assert aligned("sigma", 0.1, LOOPS) == dict.fromkeys(LOOPS, 0.1)
-    assert aligned("sigma", (0.1, 0.2, 0.3), LOOPS) == {1: 0.1, 2: 0.2, 3: 0.3}
 
 
 def fitted(**options):
