@@ -40,7 +40,7 @@ PIECES = [
     (nn.MaxPool2d(3, 2, 1), (2, 3, 9, 9)),
     (nn.MaxPool2d((3, 2), 2, ceil_mode=True), (2, 3, 8, 7)),
     (nn.AdaptiveAvgPool2d(1), (2, 3, 4, 4)),
-    (nn.AdaptiveAvgPool2d((1, 4)), (2, 3, 8, 8)),
+    (nn.AdaptiveAvgPool2d((2, 4)), (2, 3, 8, 8)),
     (nn.Flatten(), (2, 3, 4, 4)),
 ]
 

@@ -93,6 +93,7 @@ def three(stopped, begun):
 def test_two_ranks_have_the_bits_of_one_process(alone):
     both = trained(ranks=2)
     assert bits(both) == bits(alone)
+    assert trained(seed=1).details.digest != alone.details.digest
     shapes = {n: each.shape for n, each in both.details.feedback_losses.items()}
     assert shapes == {1: (6, 2), 2: (6, 3), 3: (6, 4)}
     assert torch.equal(both.test_correct, alone.test_correct)
