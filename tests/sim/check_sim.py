@@ -9,13 +9,13 @@ from torch import nn
 
 import alkit
 from alkit.base import tree
+from alkit.data.parts import DataSet, Part
 from alkit.engine.random import _draws, random_from
 from alkit.split.half import Half, factory_of
 from alkit.split.settings import Settings
 from studies.al import families
 from tests.helpers import dense_model, differences, full_state, made_batches
 from tests.sim.device import operators, start
-from tests.unit.al.test_families import _images, _sizes, _texts
 from tests.unit.split.helpers import samples, units
 
 COUNT = start()
@@ -38,8 +38,16 @@ def test_the_host_waits_for_a_layer_s_losses_and_for_nothing_else(family):
     if family == "dense":
         model, batches = dense_model(3), made_batches(2)
     else:
-        data = _images(8) if family in ("vgg", "resnet") else _texts(8)
-        model = families.model(family, data, "al", recipe="detached", **_sizes(family))
+        x, y = torch.randn(8, 3, 32, 32), torch.arange(8) % 3
+        sizes = {"width": 0.0625}
+        if family == "transformer":
+            x, sizes = (
+                x[:, 0, 0, :7].abs().long() + 2,
+                {"blocks": 2, "width": 8, "heads": 2, "ffn": 8},
+            )
+        part = Part(x, y, 3)
+        data = DataSet("made up", part, part, part, 3, tuple("abc"), "w" * 30)
+        model = families.model(family, data, "al", recipe="detached", **sizes)
         batches = list(data.train.batches(4))
     alkit.set_device(model, ["sim:0"] * len(model))
     more = batches * (8 // len(batches))

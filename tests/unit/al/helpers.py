@@ -1,10 +1,6 @@
-"""Convolutions and texts that tests of associated learning share."""
+"""Convolutions that tests of associated learning share."""
 
-import torch
 from torch import nn
-
-from alkit.data.datasets import DataSet, Part
-from tests.helpers import CLASSES
 
 
 def convnet(channels=1, widths=(4, 4)):
@@ -14,9 +10,3 @@ def convnet(channels=1, widths=(4, 4)):
         convolution = nn.Conv2d(before, out, 3, 2 if at == 1 else 1, padding=1, bias=False)
         blocks.append(nn.Sequential(convolution, nn.BatchNorm2d(out), nn.ReLU(), nn.Dropout(0.1)))
     return blocks
-
-
-def texts(x):
-    """Return a data set of these texts, whose classes take turns."""
-    part = Part(x, torch.arange(len(x)) % CLASSES, CLASSES)
-    return DataSet("made-up texts", part, part, part, CLASSES, tuple("abc"), "w" * 30)

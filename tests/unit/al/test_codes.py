@@ -1,14 +1,13 @@
-"""The label-side shortcut gives the gradients of the plain form; fixed codes are exact."""
+"""Labels of all kinds: the shortcut's gradients, fixed codes, contrasts, soft labels, heads."""
 
 import copy
-from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit import AE, AL, ENC, ALModel, one_hot, to_al, train_epoch
+from alkit import one_hot, to_al, to_bp, to_local, train_epoch
 from alkit.al.codes import (
     Codes,
     Contrast,
@@ -18,9 +17,7 @@ from alkit.al.codes import (
     code_table,
     shared,
 )
-from alkit.al.recipes import FIXED_CODES, find_recipe
-from alkit.al.rules import to_local
-from tests.helpers import CLASSES, WIDTH, dense_model, differences, made_batches
+from tests.helpers import CLASSES, CODE, WIDTH, dense_model, differences, made_batches, state_of
 from tests.make import tanh_blocks
 
 
@@ -53,19 +50,8 @@ def test_shortcut_gives_the_gradients_of_the_plain_form(associated, first, label
     assert isinstance(shared(y), Codes)
     torch.testing.assert_close(_gradients(model, x, shared(y)), plain, rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(model.loss(), losses)
-
-
-def test_label_side_runs_once_a_class():
-    seen = []
-    model = dense_model(1)
-    model[0].ae.g.register_forward_hook(lambda module, given, out: seen.append(len(given[0])))
-    x, y = torch.randn(50, WIDTH), one_hot(torch.arange(50) % CLASSES, CLASSES)
-    _, t = model[0](x, shared(y))
-    assert seen == [CLASSES]
-    assert isinstance(t, Codes)
-    assert not t.rows.requires_grad
     model.label_shortcut = True
-    assert model(x, y)[1].shape == (50, t.rows.shape[1])
+    assert model(x, y)[1].shape == (len(y), CODE)
 
 
 @pytest.mark.parametrize("soft", [[[0.5, 0.5, 0.0], [0.0, 1.0, 0.0]], [[1.0, 0.0, 1.0]]])
@@ -103,45 +89,80 @@ def test_contrast_is_cross_entropy_over_cosines():
     torch.testing.assert_close(product(m, Codes(rows, index)), smoothed)
 
 
-def test_a_recipe_says_whether_codes_are_centred_and_coupled():
-    learned = replace(find_recipe("mse", "texts"), associated="contrast", centred=True)
-    for coupled in (True, False):
-        recipe = replace(learned, coupled=coupled)
-        layer = to_al([nn.Linear(WIDTH, 4)], CLASSES, torch.zeros(2, WIDTH), recipe=recipe)[0]
-        assert layer.coupled == coupled
-        assert layer.enc.loss_fn.centred
+X = torch.zeros(2, WIDTH)
 
 
-def test_fixed_decoder_gives_the_logits_of_the_contrast():
-    recipe = FIXED_CODES["images"]  # that of texts smooths the labels
-    model = to_al([nn.Linear(WIDTH, WIDTH)], CLASSES, torch.zeros(2, WIDTH), recipe=recipe)
-    x, labels = torch.randn(8, WIDTH), torch.arange(8) % CLASSES
-    model[0](x, shared(one_hot(labels, CLASSES)))
-    loss = F.cross_entropy(model.predict(x), labels)
-    assert model[0].loss()[0] == pytest.approx(loss.item(), rel=1e-5)
+def _blocks(dtype=torch.float32):
+    torch.manual_seed(0)
+    return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()).to(dtype) for _ in range(2)]
 
 
-def test_an_al_layer_takes_codes_of_any_level():
-    layer = AL(ENC(nn.Linear(2, 2), nn.Linear(2, 3)), AE(nn.Linear(4, 3), nn.Linear(3, 4)))
-    _, t = ALModel([layer])[0](torch.zeros(2, 2), Codes(torch.eye(4), torch.tensor([3, 3])))
-    assert torch.equal(t.gathered()[0], t.rows[3])
+def _al(recipe="detached"):
+    return to_al(_blocks(), CLASSES, X, recipe=recipe)
 
 
-def test_fixed_codes_are_local_classifiers():
-    """Plain Adam on each block's own cosine cross-entropy ends in the same bits: no label side."""
-    model = to_local(tanh_blocks(3)[:3], CLASSES, torch.zeros(2, WIDTH), rule="fixed_codes")
-    twins = [copy.deepcopy(layer.enc) for layer in model]
-    table = model[0].ae.g.table.clone()
-    optimizers = [torch.optim.Adam(t.parameters(), lr=3e-3, fused=True) for t in twins]
-    batches = made_batches(15, size=8)
-    train_epoch(model, batches, "local")
-    for x, y in batches:
-        for twin, optimizer in zip(twins, optimizers, strict=True):
-            x, m = twin(x.detach())
-            scores = 10.0 * (F.normalize(m, dim=1) @ F.normalize(table, dim=1).T)
-            optimizer.zero_grad()
-            F.cross_entropy(scores, y.argmax(1), label_smoothing=0.1).backward()
-            optimizer.step()
-    assert [len([*layer.ae.parameters()]) for layer in model] == [0, 0, 0]
-    for layer, twin in zip(model, twins, strict=True):
-        assert not differences(dict(layer.enc.named_parameters()), dict(twin.named_parameters()))
+def _fixed():
+    return to_local(_blocks(), CLASSES, X, rule="fixed_codes")
+
+
+def _soft(count=8):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(count, WIDTH, generator=generator)
+    share = torch.rand(count, 1, generator=generator)
+    classes = torch.arange(count) % CLASSES
+    y = share * one_hot(classes, CLASSES) + (1 - share) * one_hot(classes.roll(1), CLASSES)
+    return x, y
+
+
+@pytest.mark.parametrize("mode", ["local", "local_pipeline"])
+def test_soft_labels_under_fixed_codes_are_soft_cross_entropy(mode):
+    model = _fixed()
+    x, y = _soft()
+    expected, s = [], x
+    for layer in copy.deepcopy(model):
+        s, m = layer.enc(s)
+        table = model[0].ae.g.table
+        loss = layer.enc.loss_fn
+        log_p = (loss.scale * F.normalize(m, dim=1) @ F.normalize(table, dim=1).T).log_softmax(1)
+        target = (1 - loss.smoothing) * y + loss.smoothing / CLASSES
+        expected.append(-(target * log_p).sum(1).mean())
+    found = train_epoch(model, [(x, y)], mode, 1).losses[0, :, 0]
+    torch.testing.assert_close(found, torch.stack(expected).detach())
+    _, t = model[0](x, shared(y, soft=True))
+    torch.testing.assert_close(t.gathered(), y @ model[0].ae.g.table)
+
+
+@pytest.mark.parametrize(
+    ("make", "mode"),
+    [
+        *((lambda r=r: _al(recipe=r), "al_pipeline") for r in ("coupled", "mse", "original")),
+        (_fixed, "local_pipeline"),
+        (_al, "al"),
+        (lambda: dense_model(2), "al"),
+        (lambda: to_bp(tanh_blocks()[:2], CLASSES, X), "bp"),
+    ],
+)
+def test_class_numbers_are_one_hot_rows(make, mode):
+    states, losses = [], []
+    for numbers in (True, False):
+        model = make()
+        batches = [(x, y.argmax(1) if numbers else y) for x, y in made_batches(4)]
+        losses.append(train_epoch(model, batches, mode, 2).losses)
+        states.append(state_of(model))
+    assert not differences(*states)
+    torch.testing.assert_close(*losses, **({} if mode == "bp" else {"rtol": 0, "atol": 0}))
+
+
+@pytest.mark.parametrize(
+    ("last", "layers"),
+    [
+        ([nn.Linear(WIDTH, CLASSES)], 2),
+        ([nn.Flatten(), nn.Linear(WIDTH, CLASSES), nn.LogSoftmax(1)], 2),
+        ([nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)], 2),
+        ([nn.Linear(WIDTH, CLASSES + 1)], 3),  # another width: no scores of these classes
+    ],
+)
+def test_what_counts_as_a_head(last, layers):
+    model = to_al([*_blocks(), nn.Sequential(*last)], CLASSES, X)
+    assert len(model) == layers
+    assert (model.head is None) == (layers == 3)

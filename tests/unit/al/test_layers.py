@@ -1,25 +1,19 @@
 """The AL layer against plain torch, its detach rules, its contract and its errors."""
 
-import threading
-from fractions import Fraction
-
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit import AE, AL, ENC, ALModel
+from alkit import AL
 from alkit.al.codes import Codes, Contrast
 from tests.helpers import (
     CLASSES,
-    CODE,
     WIDTH,
     dense_layer,
     dense_model,
     differences,
     made_batches,
-    state_of,
 )
 
 
@@ -90,19 +84,6 @@ def test_a_coupled_target_learns_from_both_losses(associated):
     assert not t.requires_grad
 
 
-def test_gradients_reach_no_layer_below():
-    """All losses back-propagated at once give what each layer's own backward gives."""
-    model, (x, y) = dense_model(3, dropout=0.0), made_batches(1)[0]
-    model(x, y)
-    sum(sum(layer.losses) for layer in model).backward()
-    at_once = [g.clone() for g in _gradients(model)]
-    model.zero_grad(set_to_none=True)
-    model(x, y)
-    for layer in model:
-        layer.backward()
-    assert all(map(torch.equal, at_once, _gradients(model)))
-
-
 def test_backward_drops_old_gradients_and_update_needs_a_backward():
     layer, (x, y) = _plain_layer(batch_norm=False), made_batches(1)[0]
     found = []
@@ -129,36 +110,6 @@ def test_replacing_a_function_moves_the_optimiser_along():
     assert layer.optimizers["ae"] is kept
 
 
-def test_halves_may_be_overridden():
-    """The docstrings' contract: a bridge with an auxiliary loss, and fixed codes."""
-
-    class Penalised(ENC):
-        def forward(self, x):
-            s, m = super().forward(x)
-            self.penalty = 0.1 * m.pow(2).mean()
-            return s, m
-
-        def loss(self, m, target):
-            return super().loss(m, target) + self.penalty
-
-    class FixedCodes(AE):
-        def __init__(self):
-            codes = torch.linalg.qr(torch.randn(CODE, CODE))[0][:CLASSES]
-            super().__init__(lambda y: y @ codes, lambda t: t @ codes.T)
-
-    plain = _plain_layer()
-    layer = AL(Penalised(plain.enc.f, plain.enc.b), FixedCodes(), lr=1e-2)
-    model, losses = ALModel([layer]), []
-    for x, y in made_batches(1) * 60:
-        model(x, y)
-        layer.backward_and_update()
-        losses.append(layer.loss()[0])
-    assert losses[-1] < losses[0] / 2
-    assert layer.optimizers["ae"] is None
-    assert layer.loss()[1] < 1e-10  # orthonormal codes decode exactly
-    assert layer.parameter_counts()["g"] == 0
-
-
 def test_inference_by_letters_equals_predict_at_every_depth_and_keeps_all_modes():
     model, (x, _) = dense_model(3), made_batches(1)[0]
     model[0].enc.f.eval()
@@ -174,47 +125,3 @@ def test_inference_by_letters_equals_predict_at_every_depth_and_keeps_all_modes(
     assert torch.equal(out, model.predict(x))
     assert out.shape == (4, CLASSES)
     assert [part.training for part in model.modules()] == modes
-
-
-@pytest.mark.parametrize("lr", [1, 0.5, np.float32(0.25), np.int64(1), Fraction(1, 8)])
-def test_any_real_number_is_a_learning_rate_of_any_optimiser(lr):
-    def rates(layer):
-        return {group: own.param_groups[0]["lr"] for group, own in layer.optimizers.items()}
-
-    plain = _plain_layer()
-    layer = AL(plain.enc, plain.ae, lr, optimizer=torch.optim.SGD)
-    assert isinstance(layer.optimizers["enc"], torch.optim.SGD)
-    assert rates(layer) == {"enc": float(lr), "ae": float(lr)}
-    layer = AL(plain.enc, plain.ae, {"enc": 1e-3, "ae": 2e-3})
-    assert rates(layer) == {"enc": 1e-3, "ae": 2e-3}
-    layer.set_lr("ae", 5e-4)
-    layer.set_lr(["enc"], lr)
-    assert rates(layer) == layer.lr == {"enc": float(lr), "ae": 5e-4}
-
-
-def test_parameter_counts():
-    model = dense_model(3)
-    counts = model.parameter_counts()
-    f = WIDTH * WIDTH + WIDTH + 2 * WIDTH
-    b = WIDTH * CODE + CODE
-    h = [CODE * CLASSES + CLASSES, CODE * CODE + CODE, CODE * CODE + CODE]
-    assert counts["effective"] == 3 * f + sum(h) + b
-    assert counts["total"] == sum(p.numel() for p in model.parameters())
-
-
-def test_a_layer_may_learn_in_a_thread():
-    """The loop of the method's first code."""
-    states = []
-    for threaded in (True, False):
-        model, begun = dense_model(3, dropout=0.0), []
-        for x, y in made_batches(5):
-            for layer in model:
-                x, y = layer(x, y)
-                begun.append(threading.Thread(target=layer.backward_and_update))
-                begun[-1].start()
-                if not threaded:
-                    begun[-1].join()
-            for one in begun:
-                one.join()
-        states.append(state_of(model))
-    assert not differences(*states)

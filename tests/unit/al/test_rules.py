@@ -141,23 +141,6 @@ def test_a_step_is_plain_sgd_on_every_block_s_own_loss(rule, x):
             torch.testing.assert_close([*own.parameters()], [*twin.parameters()])
 
 
-def test_heads_on_pictures():
-    s = torch.randn(4, 5, 6, 6)
-    predsim = rules.PredSimHead(s, 2)
-    m = predsim(s)
-    assert m.shape == (4, 2 + 5)
-    spread = F.conv2d(s, predsim.compare.weight, padding=1).flatten(2).std(2)
-    torch.testing.assert_close(m[:, 2:], spread)
-    torch.testing.assert_close(m[:, :2], predsim.classify(s.flatten(1)))
-    scpl = rules.ScplHead(s, 2)
-    assert scpl(s).shape == (4, 2 + 1024)
-    for last, convolutions in ((False, 3), (True, 0)):
-        head = rules.dgl_head(s, 2, last=last)
-        assert head(s).shape == (4, 2)
-        assert sum(isinstance(part, nn.Conv2d) for part in head.modules()) == convolutions
-    assert rules.supervised_contrast(torch.eye(4), torch.arange(4), 0.1) == 0  # no positives
-
-
 @pytest.mark.parametrize("rule", EVERY)
 def test_a_step_of_a_layer_changes_that_layer_alone(rule):
     model = _made(rule)
@@ -182,24 +165,3 @@ def test_rules_and_orders_have_digests_of_their_own():
         digests[rule] = model[0].enc.f[0].weight.sum().item()
     assert len(set(digests.values())) == len(EVERY)
     assert alkit.fit(_made("predsim"), (PICTURES, Y), progress=False).model.rule == "predsim"
-
-
-ASKED = [("al_pipeline", {"recipe": "coupled"})]
-ASKED += [("local", {"rule": FUNCTIONS.get(rule, rule)}) for rule in EVERY]
-
-
-@pytest.mark.parametrize(("method", "own"), ASKED)
-def test_the_door_trains_a_network_as_it_comes(method, own):
-    """A shuffled loader whose last batch is one sample, a network with a head, class numbers.
-
-    Its last maps are 1 x 1, so that a norm over samples and fields would see one value.
-    """
-    torch.manual_seed(0)
-    x = torch.randn(33, 2, 8, 8)
-    data = torch.utils.data.TensorDataset(x, torch.arange(33) % CLASSES)
-    top = nn.Sequential(nn.Flatten(), nn.Linear(4, CLASSES))
-    net = nn.Sequential(*_pictures()[:1], nn.Conv2d(4, 4, 8), top)
-    loader = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
-    record = alkit.fit(net, loader, method=method, epochs=2, progress=False, **own)
-    assert torch.equal(net(x), record.predict(x))
-    assert torch.isfinite(net(x)).all()

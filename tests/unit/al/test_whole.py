@@ -1,9 +1,7 @@
 """compile="steps": a layer's forward and backward as one call, in the bits of all modes."""
 
 import copy
-import os
 import random
-import subprocess
 import sys
 import threading
 from functools import partial
@@ -11,7 +9,6 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch._dynamo import eval_frame
 
 import alkit
 from alkit.al.stages import Epoch
@@ -137,15 +134,6 @@ def test_what_can_t_be_compiled_runs_as_it_is_and_says_why(made, why):
     torch.testing.assert_close(flat(record), flat(eager), rtol=1e-4, atol=1e-5)
 
 
-def test_a_block_that_no_gradient_reaches_is_named():
-    class Cut(nn.Linear):
-        def forward(self, x):
-            return super().forward(x).detach()
-
-    with pytest.raises(ValueError, match=r"block 0 \(Linear\) can learn and gets no gradient"):
-        fit("bp", [nn.Linear(8, 8), Cut(8, 8), nn.Linear(8, 3)])
-
-
 @pytest.mark.filterwarnings("ignore:block")  # which says so
 @pytest.mark.parametrize("method", ["bp", "local"])
 def test_a_gradient_that_was_there_before_trains_nothing(method):
@@ -186,15 +174,6 @@ def test_what_a_block_holds_may_change():
     assert not step.stands([part])
 
 
-def test_code_is_compiled_for_what_it_is_given_and_nothing_else():
-    """The same shape in another order of memory, and in another type."""
-    part, x = Row(), torch.arange(9.0).view(3, 3)
-    step = Step(Row.forward, [part])
-    for given in (x, x.T, x.double(), x):
-        torch.testing.assert_close(step(given)[1], (given.sin() * part.weight).detach())
-    assert step.why == ""
-
-
 def test_threads_that_enter_alike_functions_run_their_own():
     """More of them than torch keeps versions of one code object, and none runs another's code."""
     before, wrong = sys.getswitchinterval(), []
@@ -224,22 +203,6 @@ def test_threads_that_enter_alike_functions_run_their_own():
     assert not wrong
 
 
-def test_a_part_that_is_compiled_does_not_change_what_others_do_meanwhile(monkeypatch):
-    """torch's flag of compilations is the process's, and a layer's own code must not read it."""
-    flag = "_is_compiling_flag"
-
-    def forward(self, x):
-        torch.compiler._is_compiling_flag = True  # as another thread's compilation begins
-        return nn.Linear.forward(self, x)
-
-    monkeypatch.setattr(torch.compiler, flag, False)
-    layer = nn.Linear(4, 4)
-    layer.forward = partial(forward, layer)
-    model = alkit.to_local([layer], 3, torch.zeros(2, 4))
-    monkeypatch.setattr(torch.compiler, flag, False)
-    model[0](torch.zeros(2, 4), torch.tensor([0, 1]))  # sees no change of its input
-
-
 def test_no_optimiser_steps_while_torch_compiles():
     """torch's Adam steps by other bits beside a compilation."""
     given = {"optimizer": torch.optim.Adam, "lr": 0.1}
@@ -255,57 +218,3 @@ def test_no_optimiser_steps_while_torch_compiles():
     worker.join(10)
     assert not worker.is_alive()
     assert any(not torch.equal(value, before[key]) for key, value in model.state_dict().items())
-
-
-def test_torch_s_count_of_compiled_frames_fails_no_step(monkeypatch):
-    """The count is the process's: another thread's call may have put it back to 0 before the end of
-    this one, which then raised what is not so, after its step."""
-    real = eval_frame.set_fullgraph_compiled_frame_count
-
-    def reset(count):
-        found = real(count)
-        return 0 if count < 0 else found
-
-    monkeypatch.setattr(eval_frame, "set_fullgraph_compiled_frame_count", reset)
-    assert fit("bp", tanh_blocks(1, 8), epochs=1).details.eager == ("",)
-
-
-SCRIPT = """
-import sys
-import torch
-from torch import nn
-import alkit
-
-class Last(nn.Module):
-    def __init__(self, block):
-        super().__init__()
-        self.block, self.scores = block, nn.Linear(64, 5)
-
-    def forward(self, x):
-        x = self.block(x)
-        return self.scores(x.flatten(2).mean(2) if x.dim() == 4 else x.mean(1))
-
-def layer(kind):
-    if kind == "transformer":
-        return nn.TransformerEncoderLayer(64, 2, 128, 0.0, batch_first=True, norm_first=True)
-    return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU())
-
-for kind, shape in (("transformer", (20, 64)), ("convolution", (64, 4, 4))):
-    torch.manual_seed(0)
-    x, y = torch.randn(90, *shape), torch.arange(90) % 5
-    blocks = [*(layer(kind) for _ in range(3)), Last(layer(kind))]
-    options = {"epochs": 1, "batch_size": 32, "progress": False, "compile": "steps"}
-    record = alkit.fit(blocks, (x, y), method="local_pipeline", workers=int(sys.argv[1]), **options)
-    print(kind, record.details.eager, record.losses.sum().item())
-"""
-
-
-@pytest.mark.soak
-def test_ten_processes_on_one_cache_end_in_the_same_numbers(tmp_path):
-    """The first compiles, the others find it, where two workers may enter it at the same time."""
-    own = {"capture_output": True, "check": True, "text": True}
-    own["env"] = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
-    script = [sys.executable, "-c", SCRIPT]
-    said = {subprocess.run([*script, str(2 + n % 2)], **own).stdout for n in range(10)}
-    assert len(said) == 1
-    assert said.pop().count("('', '', '', '')") == 2

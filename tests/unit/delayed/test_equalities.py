@@ -1,7 +1,4 @@
-"""What is equal to what, bit for bit: E1 to E21 of the methods' mathematics.
-
-Each test names what it shows; the negative controls are at the end.
-"""
+"""What is equal to what, bit for bit: E1 to E17 of the methods' mathematics."""
 
 import random
 from functools import partial
@@ -11,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit.delayed import METHODS, Pipeline, train_epoch
+from alkit.delayed import METHODS, train_epoch
 from alkit.delayed.schedules import SHARED
 from studies.delayed.recursion import recursion
 from tests.helpers import on_ranks
@@ -51,13 +48,6 @@ def test_e1_sequential_with_any_cut_is_sgd(made, modules, batches):
 @pytest.mark.parametrize("method", [*DELAYED, "pipedream_sync", "pipedream_inplace", "ddg_inplace"])
 def test_e2_with_one_module_all_are_sgd(method):
     assert same(*(trained(noisy(), 1, vectors(8), each) for each in (method, "seq")))
-
-
-@pytest.mark.parametrize(("modules", "count"), [(2, 20), (3, 2), (6, 12)])
-def test_e3_ddg_is_pipedream(modules, count):
-    pipedream = trained(mlp(), modules, vectors(count), "pipedream")
-    for other in ("ddg", "ddg_barrier"):
-        assert same(pipedream, trained(mlp(), modules, vectors(count), other))
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -148,11 +138,6 @@ def test_e9_and_e13_frozen_weights_give_backprop(method):
     assert equal(seen[1], expected[1])
 
 
-def test_e13_without_the_same_noise_fr_is_wrong():
-    pairs = zip(_frozen("fr", replay_noise=False)[1], _frozen("seq")[1], strict=True)
-    assert not all(torch.allclose(a, b) for a, b in pairs)
-
-
 def _frozen(method, **settings):
     """Return a record, and all gradients: SGD with rate 0 that keeps what it was given."""
     kept = []
@@ -165,26 +150,6 @@ def _frozen(method, **settings):
     record = train_epoch(made, vectors(6), method, **settings)
     # by module and batch: the order of steps differs between methods
     return record, sorted(kept, key=lambda t: (t.shape, t.flatten().tolist()))
-
-
-@pytest.mark.parametrize("method", [*DELAYED, "pipedream_inplace"])
-def test_e10_and_e11_the_first_batch_and_the_last_module_are_the_same_for_all(method):
-    def only_last():
-        blocks = mlp()
-        for block in blocks[:-2]:
-            block.requires_grad_(requires_grad=False)
-        return blocks
-
-    for made, count in ((mlp, 1), (only_last, 10)):
-        assert same(*(trained(made(), 3, vectors(count), each) for each in (method, "seq")))
-
-
-def test_e12_over_one_linear_map_fr_is_ddg():
-    def blocks():
-        torch.manual_seed(0)
-        return [nn.Linear(6, 6), nn.Sequential(nn.Tanh(), nn.Linear(6, 3))]
-
-    assert same(*(trained(blocks(), 2, vectors(10), method) for method in ("fr", "ddg")))
 
 
 def test_e14_recompute_is_the_saved_graph():
@@ -225,67 +190,3 @@ def test_e17_micro_batches_accumulate_and_2bw_is_one_update_late(method):
     copied(taken.buffers(), live.buffers())
     record = trained(mlp(), 3, vectors(8), method, micro=4)
     assert equal(bits(record.pipeline), bits([live]))
-
-
-def test_e21_every_choice_matters():
-    """Change one policy and the bits change: no test above passes for nothing."""
-    names = ["seq", "pipedream", "fr", "pipedream_sync", "pipedream_inplace", "ddg_inplace"]
-    runs = {method: trained(mlp(), 3, vectors(8), method) for method in names}
-    equal = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :] if same(runs[a], runs[b])]
-    assert equal == [("pipedream_inplace", "ddg_inplace")]
-
-
-class _Scalar(nn.Module):
-    def __init__(self, power=1):
-        super().__init__()
-        self.w, self.power = nn.Parameter(torch.ones((), dtype=torch.float64)), power
-
-    def forward(self, x):
-        return self.w**self.power * x
-
-
-def _told(blocks, method, batches):
-    """Return the weight of every module after each of its steps."""
-    seen = []
-
-    class Told(torch.optim.SGD):
-        def __init__(self, parameters):
-            super().__init__(parameters, lr=0.1)
-            self.own = []
-            seen.append(self.own)
-
-        def step(self):
-            super().step()
-            self.own.append(self.param_groups[0]["params"][0].item())
-
-    made = Pipeline(blocks, lambda out, y: (out**2 / 2).sum(), range(1, len(blocks)), Told)
-    one = torch.ones(1, dtype=torch.float64), torch.zeros(1)
-    train_epoch(made, [one] * batches, method)
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("modules", "values"),
-    [
-        (1, [0.9, 0.81, 0.729, 0.6561, 0.59049, 0.531441, 0.478297, 0.430467]),
-        (4, [0.9, 0.8, 0.7, 0.6, 0.51, 0.43, 0.36, 0.30]),
-    ],
-)
-def test_the_oracle_of_pure_delay(modules, values):
-    """w <- w - 0.1 w', w' as old as the module's delay."""
-    blocks = [_Scalar(), *(nn.Identity() for _ in range(modules - 1))]
-    assert _told(blocks, "pipedream", 8)[0] == pytest.approx(values, abs=5e-7)
-
-
-@pytest.mark.parametrize(
-    ("method", "first", "second"),
-    [
-        ("seq", [0.8, 0.717056, 0.6621211833], [0.9, 0.863136, 0.840317267]),
-        ("ddg", [0.8, 0.638, 0.57081536], [0.9, 0.81, 0.7768224]),
-        ("fr", [0.8, 0.6704, 0.6140992717], [0.9, 0.81, 0.7768224]),
-    ],
-)
-def test_the_oracle_that_tells_ddg_from_fr(method, first, second):
-    seen = _told([_Scalar(2), _Scalar(1)], method, 3)
-    assert seen[0] == pytest.approx(first, abs=5e-10)
-    assert seen[1] == pytest.approx(second, abs=5e-10)

@@ -10,9 +10,7 @@ from alkit.schedule.clock import simulate
 from alkit.schedule.task import Task
 from alkit.schedule.validate import validate
 from studies.delayed.schedule_widget import durations
-from studies.delayed.tables import by_iteration, cells, staleness
-
-CLOSED = [name for name, method in METHODS.items() if not method.accumulates]
+from studies.delayed.tables import by_iteration, cells
 
 
 def worked():
@@ -66,14 +64,6 @@ def test_schedules_are_valid(method, modules):
         assert max(report.staleness) <= late
 
 
-def test_all_but_sequential_take_their_tasks_in_one_order():
-    orders = {
-        name: [list(schedule_for(name, 4).order(k, range(9))) for k in range(4)] for name in CLOSED
-    }
-    assert orders.pop("seq") != orders["ddg"]
-    assert all(order == orders["ddg"] for order in orders.values())
-
-
 def test_the_published_example_of_makespans():
     """f = 1, b = 2, twenty batches."""
     worked = {
@@ -89,14 +79,6 @@ def test_the_published_example_of_makespans():
         for modules, span_s in zip((2, 3, 4, 6, 8), spans, strict=True):
             seconds = durations(name, modules, 1.0, 2.0)
             assert simulate(schedule_for(name, modules), seconds, 20).span_s == span_s
-
-
-def test_staleness_in_a_table():
-    made = staleness("fr", 4)
-    assert made["forward"].tolist() == [3, 2, 1, 0]
-    assert made["backward"].tolist() == [0, 0, 0, 0]
-    assert staleness("pipedream", 4)["same weights"].all()
-    assert staleness("pipedream_sync", 4)["forward"].tolist() == [3, 3, 3, 3]
 
 
 def test_our_order_is_that_of_torch_s_1f1b():

@@ -1,6 +1,5 @@
 """When target propagation is backprop: equalities to rounding, and where the original's fail."""
 
-import copy
 from functools import partial
 
 import pytest
@@ -10,7 +9,9 @@ from torch import nn
 from alkit.dtp import Block, Net, Settings, learning
 from alkit.dtp.learning import BlockFeedback, draw, noise_for
 from alkit.dtp.targets import local_gradients, output_target
+from studies.dtp import runs as dtp_training
 from studies.dtp.angles import compare, gradients, targets
+from studies.dtp.presets import PRESETS
 from tests.unit.dtp.helpers import batch, exact_net, linear_block
 
 EXACT = {"matched": True, "add": True}
@@ -54,43 +55,6 @@ def test_copied_weights_give_backprop_s_gradient(name, activation, switches, bet
     assert worst(net, beta) < error
     if switches == EXACT:  # it errs as beta
         assert worst(net, 500 * beta) / worst(net, beta) == pytest.approx(500, rel=0.2)
-
-
-@pytest.mark.parametrize(
-    ("name", "activation", "beta", "degrees"),
-    [
-        ("simple_vgg", LEAKY, 0.5, 3),  # units that change their sign
-        ("simple_vgg", nn.ReLU, 1e-4, 40),
-        ("lenet", nn.Identity, 1e-4, 20),  # windows that overlap must be added
-        ("lenet", nn.ELU, 1e-4, 20),
-    ],
-)
-def test_where_copied_weights_do_not(name, activation, beta, degrees):
-    angles = compare(symmetric(name, activation=activation), *batch(), beta).angle
-    assert angles.max() > degrees
-    assert angles.iloc[-2:].max() < 1e-5
-
-
-def test_published_feedback_has_a_floor():
-    net = symmetric("simple_vgg")
-    coarse, fine = (compare(net, *batch(), beta).angle for beta in (1e-3, 1e-5))
-    assert 0.1 < fine[0] < 3
-    assert fine[0] == pytest.approx(coarse[0], rel=0.1)
-    assert list(fine) == sorted(fine, reverse=True)
-    assert fine.iloc[-2:].max() < 1e-5
-
-
-def test_both_orders_of_pool_and_activation_are_one_map():
-    """As published the activation comes before the pool; forward and feedback are the same."""
-    x, _ = batch()
-    for name, n in (("simple_vgg", 0), ("lenet", 0)):
-        block = exact_net(name).blocks[n]
-        conv, pool, act = block.pieces
-        published = Block(conv, act, pool)
-        (y, notes), (other, others) = block(x), published(x)
-        assert torch.equal(y, other)
-        v = torch.randn_like(y)
-        assert torch.equal(block.feedback(v, notes), published.feedback(v, others))
 
 
 def test_loss_of_a_linear_map_is_a_distance_from_its_transpose():
@@ -139,14 +103,6 @@ def test_inverse_feedback_gives_gauss_newton_targets():
     assert not torch.allclose(targets(net, run, delta, "plain")[0], delta @ w)
 
 
-def test_without_a_target_nothing_is_learnt():
-    net, (x, y) = exact_net("lenet"), batch()
-    run = net.locally(x)
-    last = output_target(run[-1].s, y, 0.0)
-    assert not any(delta.any() for delta in targets(net, run, last))
-    assert any(delta.any() for delta in targets(net, run, last, "plain"))
-
-
 def test_losses_are_local():
     """A block's gradient is that of 1/2 mean |s - t|^2, and reaches no other block."""
     net = exact_net("lenet")
@@ -190,45 +146,6 @@ def test_a_block_with_two_weights_learns_by_autograd():
     assert all(map(torch.equal, *found))
 
 
-@pytest.mark.parametrize("index", ["own", "frozen"])
-def test_own_places_make_feedback_too_large(index):
-    """The best multiple of W as B: nearly 2 with the noisy pass' places, 1 with the clean ones."""
-    net = symmetric("simple_vgg", matched=True)
-    passes = net.locally(batch(size=6)[0].repeat(2, 1, 1, 1))
-    for n, sigma in ((1, 0.4), (2, 0.4), (3, 0.2), (4, 0.2)):
-        for share in (1.0, 0.1):
-            found = best_multiple(net.blocks[n], passes[n], sigma * share, index)
-            if index == "own":
-                assert 1.4 < found < 2.2
-            else:
-                assert (0.4 if share == 1 else 0.85) < found < 1.05
-
-
-@torch.no_grad()
-def best_multiple(block, own, sigma, index):
-    """Return where L-DRL, which is quadratic in the multiple c and 0 at 0, has its minimum."""
-    noise, (weight,) = noise_for(0, 0, 0), block.feedback_parameters()
-    dx, dy = draw(own.x, sigma, noise), draw(own.s, sigma, noise)
-    one = learning.l_drl(block, own, dx, dy, index=index)
-    weight *= 2
-    two = learning.l_drl(block, own, dx, dy, index=index)
-    weight /= 2
-    square = (two - 2 * one) / 2
-    return float((square - one) / (2 * square))
-
-
-def test_learning_changes_one_block_s_feedback_alone():
-    net = exact_net("lenet")
-    feedback = BlockFeedback(net, Settings(iterations=3, feedback_lr=1e-3))
-    run = net.locally(batch()[0])
-    for n in feedback.loops:
-        before = copy.deepcopy(net.state_dict())
-        assert feedback.learn(n, run[n], 0).shape == (3,)
-        changed = [k for k, each in net.state_dict().items() if not torch.equal(each, before[k])]
-        at = net.blocks[n].at
-        assert changed == [f"blocks.{n}.pieces.{at}.back.weight"]
-
-
 def test_samples_are_averaged():
     """A batch repeated three times with noise of its own is the mean over three draws."""
     net = exact_net("lenet")
@@ -256,3 +173,19 @@ def test_any_loss_gives_the_output_its_target():
         torch.testing.assert_close(found, output_target(scores, y, 0.3))
     squared = output_target(scores, y, 0.3, torch.nn.functional.mse_loss)
     torch.testing.assert_close(squared, -0.3 * 2 * (scores - y) / 4)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_dtp_follows_backprop(seed):
+    """On digits, which takes some minutes."""
+    data = PRESETS["tiny_digits"].load(train=1000, test=360)
+    names = "bp", "dtp", "dtp_fixed"
+    made = {name: dtp_training.trained(name, "tiny_digits", data, seed) for name in names}
+    held = next(iter(data.validation.batches(256, shuffle=False)))
+    angles = {name: compare(made[name].model, *held).angle for name in names[1:]}
+    assert made["dtp"].test_acc > made["bp"].test_acc - 0.03
+    assert angles["dtp"].max() < 25
+    assert angles["dtp_fixed"][:3].min() > 60
+    # 7.0, 11.1 and 10.3 points behind with these seeds
+    assert made["dtp_fixed"].test_acc < made["dtp"].test_acc - 0.05
