@@ -90,17 +90,15 @@ def _check_turns(ranks: Sequence[Sequence[Action]]) -> None:
         raise ScheduleError(f"a deadlock: {', which waits for '.join(turns)}") from error
 
 
-def _needs(stage: int, kind: str, micro: int) -> set[Action]:
+def _needs(stage: int, kind: str, micro: int) -> list[Action]:
     """Return the actions that one waits for, as far as they are there."""
-    above = {(stage + 1, each, micro) for each in "BI"}
+    above = [(stage + 1, "B", micro), (stage + 1, "I", micro), (stage, "RECV_B", micro)]
+    down = [(stage, "F", micro), *above]
     return {
-        "F": {(stage - 1, "F", micro), (stage, "RECV_F", micro)},
-        "B": above | {(stage, "F", micro), (stage, "RECV_B", micro)},
-        "I": above | {(stage, "F", micro), (stage, "RECV_B", micro)},
-        "W": {(stage, "I", micro)},
-        "SEND_F": {(stage, "F", micro)},
-        "SEND_B": {(stage, each, micro) for each in "BI"},
-    }.get(kind, set())
+        "F": [(stage - 1, "F", micro), (stage, "RECV_F", micro)],
+        **{"B": down, "I": down, "W": [(stage, "I", micro)], "SEND_F": down[:1]},
+        "SEND_B": [(stage, "B", micro), (stage, "I", micro)],
+    }.get(kind, [])
 
 
 def _sent(action: Action) -> Action:
