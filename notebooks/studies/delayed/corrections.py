@@ -7,11 +7,10 @@ update m + 1. w^(j) are the weights after j updates.
     predict       forward and backward at w^(v) - r u: where the optimiser is heading; u is SGD's
                   momentum, or Adam's m / (sqrt(v) + eps), after update v, and r the rate times the
                   updates v + 1 to m
-    gap_aware     g / (1 + |w^(m) - w^(v)| / C), C the mean size of a step's elements
-                  so far: one number a tensor, where the publication has one an element
+    gap_aware     g / q, weight decay too, q = 1 + |w^(m) - w^(v)| / C an element: C is the highest
+                  rate times the root of a running mean, of the squares of its steps a rate
 
-Sources: weight prediction, Chen et al. 2018 (SpecTrain), the same weights in the backward here;
-gap-aware, Barkai et al. 2019.
+Sources: Chen et al. 2018 (SpecTrain; the backward has its weights, too); Barkai et al. 2019.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,15 +23,13 @@ from torch import Tensor
 
 from alkit.delayed.stage import Correction, Leaves, Optimizer, Parameters, Weights
 
+FORGETS = 0.999
 ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam)
-
-
 STASHED = ("pipedream", "ddg", "ddg_barrier")  # methods that keep old versions, and go on with them
 
 
-def _check(correction: Any, method: str) -> None:
+def _check(kind: str, method: str) -> None:
     if method not in STASHED:
-        kind = type(correction).__name__
         raise ValueError(f"correction {kind} with {method}: it is for {', '.join(STASHED)}")
 
 
@@ -42,15 +39,12 @@ class Predict:
 
     def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
         """Return a module's state; a ValueError of an optimiser whose next step is not known."""
-        _check(self, method)
+        _check(type(self).__name__, method)
         for group in () if optimizer is None else optimizer.param_groups:
             momentum = isinstance(optimizer, torch.optim.SGD) and group["momentum"]
             if not momentum and not isinstance(optimizer, ADAMS):
-                kind = type(optimizer).__name__
-                raise ValueError(
-                    f"{kind} says nothing of its next step: give SGD with momentum=, Adam, AdamW or"
-                    " NAdam"
-                )
+                said = "says nothing of its next step: give SGD with momentum=, Adam or its kin"
+                raise ValueError(f"{type(optimizer).__name__} {said}")
         return _Predicting()
 
 
@@ -95,23 +89,29 @@ class GapAware:
 
     def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
         """Return a module's state."""
-        _check(self, method)
-        return _Gaps()
+        _check(type(self).__name__, method)
+        return _Gaps(optimizer)
 
 
 class _Gaps(Correction):
-    def __init__(self) -> None:
-        self.steps, self.sizes = 0, dict[str, Tensor]()  # summed mean sizes of a step's elements
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer, self.steps, self.rate = optimizer, 0, 0.0
+        self.squares = dict[str, Tensor]()  # running means of squared steps a rate
 
     @contextmanager
     def step(self, parameters: Parameters, then: Weights, batch: int) -> Iterator[None]:
+        groups = self.optimizer.param_groups if self.optimizer else []
+        of = {id(own): group for group in groups for own in group["params"]}
         before = {name: own.detach().clone() for name, own in parameters.items()}
         for name, own in parameters.items():
-            if own.grad is not None and self.steps and float(self.sizes[name]):
-                gap = (before[name] - then[name]).abs()
-                own.grad = own.grad / (1 + gap / (self.sizes[name] / self.steps))
+            if own.grad is not None and name in self.squares:
+                mean = self.squares[name] / (1 - FORGETS**self.steps)
+                penalty = 1 + (before[name] - then[name]).abs() / (self.rate * mean.sqrt() + 1e-8)
+                decay = of[id(own)].get("weight_decay", 0.0)
+                own.grad = own.grad / penalty + decay * before[name] * (1 / penalty - 1)
         yield
         self.steps += 1
         for name, own in parameters.items():
-            size = (own.detach() - before[name]).abs().mean()
-            self.sizes[name] = self.sizes.get(name, torch.zeros_like(size)) + size
+            self.rate = max(self.rate, rate := of[id(own)]["lr"])
+            square = ((before[name] - own.detach()) / rate).square() if rate else 0.0
+            self.squares[name] = FORGETS * self.squares.get(name, 0.0) + (1 - FORGETS) * square

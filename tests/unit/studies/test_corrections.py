@@ -1,5 +1,7 @@
 """Corrections of old gradients: each against a loop over scalars, and what they leave alone."""
 
+from operator import mul
+
 import pytest
 import torch
 from torch import nn
@@ -62,10 +64,12 @@ def loop(predict=0.0, gaps=False, mu=0.0):
             error *= used[k]
             if gaps and sizes[k]:
                 gap = abs(versions[k][m] - versions[k][seen[k]])
-                gradient /= 1 + gap / (sum(sizes[k]) / len(sizes[k]))
+                shares = [0.001 * 0.999**back for back in range(len(sizes[k]))][::-1]
+                mean = sum(map(mul, shares, sizes[k])) / sum(shares)
+                gradient /= 1 + gap / (RATE * mean**0.5 + 1e-8)
             speed[k] = mu * speed[k] + gradient
             step = -RATE * speed[k]
-            sizes[k].append(abs(step))
+            sizes[k].append(speed[k] ** 2)
             versions[k].append(versions[k][m] + step)
             speeds[k].append(speed[k])
     return [own[-1] for own in versions]
