@@ -118,15 +118,21 @@ def test_all_ranks_end_as_the_plain_loop_and_let_go_of_what_is_not_their_own(nam
         assert shapes == [own.shape for own in network.state_dict().values()]
 
 
+FOUR = {  # settings, the layouts; replicas of one or two samples: what a part weighs is exact
+    "stages": (SETTINGS | {"stages": 2}, {(2, 2), (1, 4)}),
+    "sgd": (SGD, {(4, 1)}),
+    "uneven": (SETTINGS | {"batch_size": 5, "scheduler": None}, {(4, 1), (2, 2), (1, 4)}),
+}
+
+
 def test_four_ranks_share_a_network_out():
-    run, sgd = training(stages=2), training(settings=SGD)
-    four = on_ranks({"stages": partial(holding, run), "sgd": partial(holding, sgd)}, ranks=4)
-    oracle = {"stages": expected(), "sgd": plain(make_vit(), images(), SGD)}
-    for name, each in four.items():
+    runs = {name: partial(holding, training(settings=own)) for name, (own, _) in FOUR.items()}
+    for name, each in on_ranks(runs, ranks=4).items():
+        oracle = plain(make_vit(), images(), FOUR[name][0])
         for rank, (found, there, _) in enumerate(each):
-            same(found, oracle[name])
+            same(found, oracle)
             assert there == [shared_out(make_vit(), layout, rank) for layout in found.layouts]
-            assert layouts_of(found) == ({(4, 1)} if name == "sgd" else {(2, 2), (1, 4)})
+            assert layouts_of(found) == FOUR[name][1]
 
 
 def test_ranks_that_are_started_give_back_what_they_have_trained():
