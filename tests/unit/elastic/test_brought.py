@@ -87,7 +87,7 @@ def own_loss(scores, y):
 
 REFUSED = [
     (changed(thawed), "freezing goes one way"),
-    (changed(id, ranks=3), "stages is 3 and there are 3 devices: give a power of two"),
+    (changed(id, alpha=1.0), "alpha is 1.0: give a share between 0 and 1, both excluded"),
     (changed(tied, workers=2), "stages 0 and 1 share a parameter .*out_proj.weight.*untie"),
     (changed(tied, ranks=2), "stages 0 and 1 share a parameter"),
     (changed(tied_later, workers=2, budget=1e-9), "share a parameter"),

@@ -62,10 +62,10 @@ def plain(clip):
     return list(model.parameters())
 
 
-@pytest.mark.parametrize("own", [{"clip": 0.05}, {"optimizer": alkit.clipped(SGD, 0.05)}], ids=str)
-def test_clipped_steps_are_those_of_a_plain_loop(own):
-    for one, wanted in zip(fitted("bp", **own).model.parameters(), plain(0.05), strict=True):
-        assert torch.allclose(one, wanted, atol=1e-6)
+def test_clipped_steps_are_those_of_a_plain_loop():
+    for own in ({"clip": 0.05}, {"optimizer": alkit.clipped(SGD, 0.05)}):
+        for one, wanted in zip(fitted("bp", **own).model.parameters(), plain(0.05), strict=True):
+            assert torch.allclose(one, wanted, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", ["bp", "al_pipeline", "pipedream", "elastic"])
