@@ -64,9 +64,8 @@ def test_sizes_of_the_published_networks():
         vit = vit_classifier(ViTSizes(classes=1000))
         base = bert_classifier(BertSizes(layers=12), 2)
         large = bert_classifier(BertSizes(24, 1024, 16, 4096), 2)
-    published = [(vit, 86.567656, 0.742656), (base, 109.483778, 23.837184)]
-    published += [(large, 335.143938, 31.782912)]
-    for network, total, first in published:
+    sizes = {vit: (86.567656, 0.742656), base: (109.483778, 23.837184)}
+    for network, (total, first) in (sizes | {large: (335.143938, 31.782912)}).items():
         assert sum(network.sizes()) == pytest.approx(total, abs=1e-9)
         assert network.sizes()[0] == pytest.approx(first, abs=1e-9)
     assert vit.sizes()[1:3] == pytest.approx([ATTENTION, MLP])
@@ -97,8 +96,9 @@ def test_batches_per_replica_and_micro_batches():
     late = tiny().planner(Settings(growing=True), devices=2, batch=8).at(4)
     assert (late.replicas, late.batch) == (2, 16)
     assert [table_micro(k) for k in (8, 4, 2, 1)] == [16, 16, 16, 4]
-    planner = tiny().planner(Settings(), devices=2, batch=40)
-    assert planner.at(0).micro == 10  # the largest divisor of 40 that is at most 16
+    # the largest divisor of 40 that is at most 16; as many stages as two active units can have
+    assert tiny().planner(Settings(), devices=2, batch=40).at(0).micro == 10
+    assert tiny().planner(Settings(budget=1e-9), devices=8, batch=64).at(4).stages == 2
 
 
 PUBLISHED = {  # alpha: (12 layers, 24 layers), epochs 0 to 9
