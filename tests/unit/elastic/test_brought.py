@@ -87,6 +87,7 @@ def own_loss(scores, y):
 
 REFUSED = [
     (changed(thawed), "freezing goes one way"),
+    (lambda: Network([nn.Identity()] * 5, 2, None), "give an embedding, 2 units a layer"),
     (changed(id, alpha=1.0), "alpha is 1.0: give a share between 0 and 1, both excluded"),
     (changed(tied, workers=2), "stages 0 and 1 share a parameter .*out_proj.weight.*untie"),
     (changed(tied, ranks=2), "stages 0 and 1 share a parameter"),
