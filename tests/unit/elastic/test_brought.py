@@ -1,21 +1,22 @@
-"""What users bring to elastic training: blocks, norms, ties, what they froze, dicts, tables."""
+"""What users bring to elastic training: blocks, ties, what they froze; and what is refused."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import alkit
 from alkit.elastic import Network
 from alkit.elastic.freeze import Observation, policy
+from alkit.elastic.settings import Settings
 from tests.make import labelled
+from tests.unit.elastic.helpers import SETTINGS, images, make_vit, train
 
 X, Y = labelled(250, 8)
 
 
-def fit(model, data=(X, Y), *parts, **options):
-    return alkit.fit(model, data, *parts, method="elastic", progress=False, **options)
+def fit(model, **options):
+    return alkit.fit(model, (X, Y), method="elastic", progress=False, **options)
 
 
 def maps(*sizes):
@@ -45,23 +46,6 @@ def test_units_a_layer_may_be_three():
     assert network.frozen == record.details.layouts[-1].frozen > 0
 
 
-def test_micro_batches_are_as_many_as_was_said():
-    first, third = (nn.Sequential(*maps(n, 16), nn.BatchNorm1d(16)) for n in (8, 16))
-    sizes = set()
-    first[1].register_forward_hook(
-        lambda norm, given, out: sizes.add(len(out)) if norm.training else None
-    )
-    fit([first, nn.ReLU(), third, *maps(16, 3)], (X[:224], Y[:224]), workers=2, micro=1)
-    assert sizes == {32}
-
-
-@pytest.mark.parametrize("given", [{}, {"micro": 4}])
-def test_a_last_batch_may_have_fewer_samples_than_there_are_micro_batches(given):
-    data = DataLoader(TensorDataset(X[:66], Y[:66]), batch_size=32)
-    assert fit(maps(8, 8, 3), data, workers=2, **given).losses.numel() == 3
-    assert len(fit(maps(8, 8, 3), (X[:1], Y[:1])).losses) == 1
-
-
 def test_a_layer_without_anything_to_learn_decides_nothing():
     assert policy("gradnorm")(Observation(4, 0, 3, ((0.1, 0.5, -1.0, 0.9),))) == 1
     model, seen = maps(8, 8, 8, 8, 8, 3), []
@@ -71,70 +55,51 @@ def test_a_layer_without_anything_to_learn_decides_nothing():
     assert all(min(row[0], row[2]) > 0 for row in seen)
 
 
-class Read(nn.Module):
-    """Scores by a table that another block has, too."""
+def changed(change, **options):
+    def call():
+        network = make_vit()
+        change(network)
+        train(network, images(), SETTINGS, **options)
 
-    def __init__(self, table):
-        super().__init__()
-        self.weight = table
-
-    def forward(self, x):
-        return x @ self.weight
+    return call
 
 
-def test_what_stays_shares_nothing_with_what_freezes():
-    first, *layers = maps(8, 16, 16, 16)
-    model = [first, *layers, Read(first.weight)]
-    with pytest.raises(ValueError, match="share"):
-        fit(model, (X, X.argmax(1)), freeze="schedule", epochs=2)
-    fit(model, (X, X.argmax(1)), epochs=2)
+def tied(network):
+    network.units[7].f.out_proj.weight = network.units[1].f.out_proj.weight
 
 
-class Mixed(nn.Linear):
-    """Takes a dict and hands it on, but for one entry."""
-
-    def forward(self, x):
-        return x | {"b": super().forward(x["b"]) - x["a"]}
-
-
-class Last(nn.Linear):
-    """Reads both entries of a dict."""
-
-    def forward(self, x):
-        return super().forward(x["a"] * x["b"])
+def tied_later(network):
+    """Tie units that lie in one stage as long as nothing is frozen."""
+    layouts = network.planner(Settings(budget=1e-9), devices=2, batch=8)
+    first, later = (layouts.at(frozen).bounds[0][1] for frozen in (0, 3))
+    assert later > first
+    network.units[first].norm.weight = network.units[later].norm.weight
 
 
-def test_features_of_dicts_are_stored():
-    def run(**options):
-        torch.manual_seed(0)
-        model = [*(Mixed(8, 8) for _ in range(5)), Last(8, 3)]
-        data = {"b": X, "a": X.flip(1)}, Y
-        return fit(model, data, freeze="schedule", epochs=3, workers=2, **options)
-
-    found = run()
-    assert found.history.cached.any()
-    assert torch.equal(found.losses, run(cache=False).losses)
+def thawed(network):
+    network.freeze(2)
+    network.freeze(1)
 
 
-def test_a_table_of_sparse_gradients_trains():
-    first = nn.Sequential(nn.Embedding(20, 8, sparse=True), nn.Flatten())
-    words = torch.randint(0, 20, (250, 8))
-    done = fit([first, nn.Linear(64, 3)], (words, Y), optimizer=torch.optim.SGD, lr=0.1)
-    assert done.losses.isfinite().all()
+def own_loss(scores, y):
+    return F.cross_entropy(scores, y)
 
 
-def test_a_part_that_is_only_measured_may_be_chosen_by_a_sampler():
-    held = DataLoader(TensorDataset(X, Y), batch_size=32, sampler=SubsetRandomSampler(range(50)))
-    assert len(fit(maps(8, 8, 3), (X, Y), held).history.val_acc)
+REFUSED = [
+    (changed(thawed), "freezing goes one way"),
+    (lambda: Network([nn.Identity()] * 5, 2, None), "give an embedding, 2 units a layer"),
+    (changed(id, alpha=1.0), "alpha is 1.0: give a share between 0 and 1, both excluded"),
+    (changed(tied, workers=2), "stages 0 and 1 share a parameter .*out_proj.weight.*untie"),
+    (changed(tied, ranks=2), "stages 0 and 1 share a parameter"),
+    (changed(tied_later, workers=2, budget=1e-9), "share a parameter"),
+    (lambda: fit(maps(8, 8, 3), freeze="schedule"), "freeze is given, and of 2 blocks.*give three"),
+    (lambda: fit(Network(maps(8, 8, 3), 0, None), loss=nn.MSELoss()), "the network has its own"),
+    (lambda: fit(maps(8, 8, 3), loss=own_loss, micro=4), "does not say what it is over"),
+    (lambda: fit(maps(8, 8, 3), loss=own_loss, workers=2, stages=1), "not say what it is over"),
+]
 
 
-def test_a_run_goes_on_with_its_own_optimiser(tmp_path):
-    def run(epochs, made):
-        options = {"lr": 0.01, "epochs": epochs, "checkpoint": tmp_path / "run"}
-        return fit(maps(8, 8, 3), optimizer=made, **options)
-
-    run(1, torch.optim.Adam)
-    for other in (torch.optim.SGD, torch.optim.AdamW):
-        with pytest.raises(ValueError, match="optimizer"):
-            run(2, other)
-    assert len(run(2, torch.optim.Adam).history) == 2
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[said for _, said in REFUSED])
+def test_what_would_be_wrong_in_silence_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

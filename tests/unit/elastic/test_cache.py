@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from alkit.base import tree
-from alkit.elastic import Network
 from alkit.elastic.cache import Cache
 from alkit.engine.messages import Group
 from tests.unit.elastic.helpers import images, make_bert, make_vit, texts, train
@@ -60,42 +59,6 @@ def test_advanced_features_are_those_of_all_units():
             assert {name: count for name, count in cache.counts.items() if count} == {where: 24}
 
 
-def test_pictures_with_channels_last_come_back_so():
-    data, same = images(), torch.nn.Identity
-    first = torch.nn.Conv2d(1, 2, 3).double().to(memory_format=torch.channels_last)
-    second = torch.nn.Conv2d(2, 3, 3).double().to(memory_format=torch.channels_last)
-    network = Network([first, second, same(), same()], 2, torch.sum, units_a_layer=1)
-    cache = cache_of(network, data)
-    made, rows = network.prefix(data.x), torch.arange(4)
-    assert not made.is_contiguous()
-    for _ in range(2):
-        found = cache.features(rows)
-        assert torch.equal(found, made[rows])
-        assert found.stride() == made[rows].stride()
-
-
-class Shared(torch.nn.Module):
-    """Hands on a table that belongs to all samples, of as many rows as there are columns."""
-
-    def __init__(self, unit):
-        super().__init__()
-        self.unit, self.table = unit, torch.zeros(2, 2)
-
-    def forward(self, x):
-        return self.unit(x), self.table
-
-
-def test_what_has_no_row_for_each_sample_is_not_stored(caplog):
-    network, data = make_vit(), images()
-    network.units[2] = Shared(network.units[2])
-    network.freeze(1)
-    cache = Cache(network, data.x, Group(alone=True), wanted=True)
-    for _ in range(2):
-        cache.follow()
-    assert caplog.text.count("no row for each sample") == 1
-    assert torch.equal(cache.features(torch.arange(3))[0], network.prefix(data.x[:3])[0])
-
-
 @pytest.mark.parametrize("said", ["No space left", "Not a directory"])
 def test_without_a_disk_that_can_be_written_training_goes_on(said, tmp_path, monkeypatch, caplog):
     """With the results that a store would not have changed; warns once."""
@@ -112,9 +75,3 @@ def test_without_a_disk_that_can_be_written_training_goes_on(said, tmp_path, mon
     assert not found.history.cached.any()
     assert torch.equal(found.losses, without.losses)
     assert [*tmp_path.iterdir()] == [tmp_path / "file"]
-
-
-def test_a_run_leaves_no_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert train(make_vit(), images(), epochs=3, batch_size=8).history.cached.any()
-    assert not list(tmp_path.iterdir())

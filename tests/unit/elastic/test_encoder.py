@@ -1,6 +1,5 @@
 """BERT and ViT as units: sizes and first weights as published, outputs as others make them."""
 
-import pytest
 import torch
 from torchvision.models import VisionTransformer
 from transformers import BertConfig, BertForSequenceClassification
@@ -8,23 +7,6 @@ from transformers import BertConfig, BertForSequenceClassification
 from alkit.elastic.encoder import BertSizes, ViTSizes, bert_classifier, vit_classifier
 
 TINY = BertSizes(3, 16, 4, 32, 50, 12, dropout=0.0)
-
-
-def test_parameters_as_published():
-    with torch.device("meta"):
-        units = list(bert_classifier(BertSizes(), 2))
-    embedding, *halves, pooler, scores = (sum(p.numel() for p in u.parameters()) for u in units)
-    assert (embedding, pooler, scores) == (23_837_184, 590_592, 1_538)
-    assert halves == [2_363_904, 4_723_968] * 3
-
-
-def test_initial_weights():
-    for std in (0.02, 0.2):
-        units = list(bert_classifier(TINY._replace(std=std), 5))
-        words, scores = units[0].words.weight, units[-1].weight
-        assert words.std().item() == pytest.approx(std, rel=0.1)
-        assert scores.shape == (5, 16)
-        assert scores.std().item() == pytest.approx(std, rel=0.3)
 
 
 def through(units, x):

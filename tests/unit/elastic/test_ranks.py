@@ -15,16 +15,12 @@ import torch
 import torch.distributed as dist
 
 from alkit import launch
-from alkit.data.parts import Pairs
-from alkit.elastic import trainer
 from alkit.elastic.freeze import cap
-from alkit.elastic.units import Units, World, is_dropped
 from alkit.engine.launch import RankFailed
 from tests.helpers import on_ranks, refused
 from tests.unit.elastic.helpers import (
     SETTINGS,
     TASKS,
-    adamw,
     close,
     expected,
     holding,
@@ -37,10 +33,8 @@ from tests.unit.elastic.helpers import (
     train,
     training,
 )
-from tests.unit.elastic.test_equalities import NORMED, normed, statistics
 
 SGD = SETTINGS | {"freeze": "none", "optimizer": sgd, "lr": 0.05}
-UNEVEN = SETTINGS | {"batch_size": 5, "scheduler": None}
 # a task, options, the layouts (stages, replicas), is something stored
 RUNS = {
     "texts": ("bert", {"micro": 4}, {(2, 1), (1, 2)}, True),
@@ -90,32 +84,6 @@ def _other_weights():
     return refused(partial(train, network, images(), SETTINGS))
 
 
-def _bfloat16(**options):
-    data = Pairs(images().x.bfloat16(), images().y)
-    return train(make_vit().bfloat16(), data, SETTINGS, **options)
-
-
-def _sent(path):
-    """Return how many units' weights this rank had sent at the end of each epoch, and at all."""
-    sent, ends, (send, row) = [], [], (Units._trained, trainer.Trainer.row)
-    options = {"nothing": {}, "validation": {"validation": images(6)}}
-    options |= {"checkpoint": {"checkpoint": path}, "layout": {"freeze": "schedule"}}
-    found = {}
-    for name, own in options.items():
-        sent.clear()
-        ends.clear()
-        with (
-            patch.object(Units, "_trained", lambda *a, **b: sent.append(a[1]) or send(*a, **b)),
-            patch.object(trainer.Trainer, "row", lambda *a: ends.append(len(sent)) or row(*a)),
-        ):
-            made = holding(partial(train, make_vit(), images(), SETTINGS | SGD | own, ranks=2))
-            dist.barrier()
-        assert len(made[0].losses) == 12
-        found[name] = [*ends, len(sent)]
-        assert made[2]
-    return found
-
-
 @pytest.fixture(scope="module")
 def two(killed, tmp_path_factory):
     """What two ranks find, one run after the other, and what they print."""
@@ -124,18 +92,11 @@ def two(killed, tmp_path_factory):
         name: partial(holding, training(task, test=TASKS[task][1](10), **options))
         for name, (task, options, *_) in RUNS.items()
     }
+    runs |= {"gone on": training(**killed.options), "other weights": _other_weights}
+    runs["no folder"] = partial(_in_folder, str(folder / "none"), training())
     with redirect_stdout(io.StringIO()) as said:
-        found = on_ranks(runs | {
-            "gone on": training(**killed.options),
-            "no folder": partial(_in_folder, str(folder / "none"), training()),
-            "other weights": _other_weights,
-            "norms": partial(train, normed(), images(), NORMED, workers=None),
-            "computed": partial(train, normed(), images(), NORMED, workers=None, cache=False),
-            "bfloat16": _bfloat16,
-            "uneven": partial(train, make_vit(), images(), UNEVEN),
-            "sent": partial(_sent, folder / "run.pt"),
-        })  # fmt: skip
-    return SimpleNamespace(**found, runs=found, said=said.getvalue(), folder=folder)
+        found = on_ranks(runs)
+    return SimpleNamespace(runs=found, said=said.getvalue())
 
 
 def layouts_of(found):
@@ -157,15 +118,21 @@ def test_all_ranks_end_as_the_plain_loop_and_let_go_of_what_is_not_their_own(nam
         assert shapes == [own.shape for own in network.state_dict().values()]
 
 
+FOUR = {  # settings, the layouts; replicas of one or two samples: what a part weighs is exact
+    "stages": (SETTINGS | {"stages": 2}, {(2, 2), (1, 4)}),
+    "sgd": (SGD, {(4, 1)}),
+    "uneven": (SETTINGS | {"batch_size": 5, "scheduler": None}, {(4, 1), (2, 2), (1, 4)}),
+}
+
+
 def test_four_ranks_share_a_network_out():
-    run, sgd = training(stages=2), training(settings=SGD)
-    four = on_ranks({"stages": partial(holding, run), "sgd": partial(holding, sgd)}, ranks=4)
-    oracle = {"stages": expected(), "sgd": plain(make_vit(), images(), SGD)}
-    for name, each in four.items():
+    runs = {name: partial(holding, training(settings=own)) for name, (own, _) in FOUR.items()}
+    for name, each in on_ranks(runs, ranks=4).items():
+        oracle = plain(make_vit(), images(), FOUR[name][0])
         for rank, (found, there, _) in enumerate(each):
-            same(found, oracle[name])
+            same(found, oracle)
             assert there == [shared_out(make_vit(), layout, rank) for layout in found.layouts]
-            assert layouts_of(found) == ({(4, 1)} if name == "sgd" else {(2, 2), (1, 4)})
+            assert layouts_of(found) == FOUR[name][1]
 
 
 def test_ranks_that_are_started_give_back_what_they_have_trained():
@@ -180,7 +147,7 @@ def test_ranks_that_are_started_give_back_what_they_have_trained():
 
 
 def test_ranks_that_begin_with_different_weights(two):
-    for said in getattr(two, "other weights"):
+    for said in two.runs["other weights"]:
         assert "1 of 2 ranks differ from rank 0 in units.3.f.out_proj.weight" in said
 
 
@@ -198,55 +165,3 @@ def test_a_folder_that_is_none_is_said_once_and_training_goes_on_without_a_store
     for found in two.runs["no folder"]:
         same(found, expected())
         assert not found.history.cached.any()
-
-
-def test_batch_norm_is_stored_and_travels(two):
-    """Two stages, then two replicas, whose running statistics are those of the first."""
-    found = two.norms[0]
-    assert found.history.hits.sum() > 0
-    assert (statistics(found)[0], statistics(found)[-1]) == (3, 12)
-    close(found, two.computed[0])
-
-
-def test_bfloat16_with_stored_features(two):
-    without = _bfloat16(workers=2, cache=False)
-    for found in two.bfloat16:
-        assert found.history.hits.sum() > 0
-        assert torch.equal(found.losses, without.losses)
-        close(found, without, 0.0)
-
-
-def test_replicas_may_have_unequal_parts_of_a_batch(two):
-    """Two samples and three: what a part weighs is exact."""
-    same(two.uneven[0], plain(make_vit(), images(), UNEVEN))
-
-
-def test_weights_travel_only_when_somebody_needs_them(two):
-    bounds = two.runs["two stages to the end"][0][0].layouts[0].bounds
-    for own, (first, last) in zip(two.sent, bounds, strict=True):
-        n = last - first  # a rank's units
-        assert own == {
-            "nothing": [0, 0, 0, 0, n],
-            "validation": [n, 2 * n, 3 * n, 4 * n, 4 * n],  # after each epoch, before its row
-            "checkpoint": [0, n, 2 * n, 3 * n, 4 * n],  # after each epoch
-            "layout": [0, n, n, n, n],  # 2 stages, then 2 replicas that have it all
-        }
-    # and the checkpoint of ranks is whole
-    kept = train(make_vit(), images(), SGD, checkpoint=two.folder / "run.pt")
-    close(kept, plain(make_vit(), images(), SGD))
-
-
-def test_shapes_stay_and_values_do_not_unless_a_kept_unit_shares_them():
-    network = make_vit()
-    network.units[8].norm = network.units[1].norm
-    sizes, optimizer = network.sizes(), adamw(network.parameters())
-    network(images().x).sum().backward()
-    optimizer.step()
-    Units(network, optimizer, World(alone=True))._keep({0, 1})
-    assert network.sizes() == sizes
-    assert not network.units[5].f.in_proj_weight.isfinite().any()
-    assert optimizer.state.keys() == {*network.units[:2].parameters()}
-    with pytest.raises(RuntimeError, match="written-to tensor"):
-        network.units[5].norm.weight.data.copy_(torch.zeros(16))
-    assert all(map(is_dropped, network.units[5].parameters()))
-    assert not is_dropped(network.units[8].norm.weight)

@@ -7,13 +7,11 @@ import time
 from functools import partial
 
 import pytest
-import torch
 
 from alkit import train_epoch
 from alkit.al.stages import Epoch
 from alkit.al.train import schedule_for
-from alkit.engine import run as executor
-from alkit.engine.run import Run, run_single, run_threads
+from alkit.engine.run import run_single, run_threads
 from alkit.schedule.task import al, al_pipeline, free_workers
 from tests.helpers import (
     dense_model,
@@ -80,24 +78,6 @@ def test_bits_under_random_interleavings_and_delays(block, orders, delays):
     assert not any(_differs(1000 * block + at, threads=True) for at in range(delays))
 
 
-def test_a_second_epoch_draws_other_noise_as_one_long_epoch_does():
-    model, long, (first, second) = (
-        dense_model(4),
-        dense_model(4),
-        (made_batches(5), made_batches(2)),
-    )
-    torch.set_num_threads(2)
-    for batches in (first, second):
-        with torch.no_grad():
-            record = train_epoch(model, batches, "al_pipeline", 3, seed=7)
-            assert not torch.is_grad_enabled()
-        assert record.losses.shape == (len(batches), 4, 2)
-    assert torch.get_num_threads() == 2, "the caller's"
-    assert int(model.batches_trained) == 7
-    train_epoch(long, first + second, "al", seed=7)
-    assert not differences(state_of(model), state_of(long))
-
-
 def _no_thread_is_left():
     return not [each for each in threading.enumerate() if each.name.startswith("alkit-worker")]
 
@@ -150,51 +130,6 @@ class _Empty:
         self.updates += 1
 
 
-def test_a_free_worker_takes_the_layer_with_most_work_left(monkeypatch):
-    """Layer 1 takes four times as long as the others: it is taken unless something is begun."""
-    lanes, taken = Run(free_workers(al_pipeline(3), 2), [_Empty()] * 3), []
-    for batch in range(6):
-        lanes.put(batch, batch)
-    while len(taken) < 40:
-        begun = [lane for lane in lanes.ready if lanes.next[lane].kind != "forward"]
-        ready = 1 in lanes.ready
-        task = lanes.pick(range(3))
-        assert not begun or task.stage in begun
-        taken.append((task.stage, ready and not begun))
-        times = iter([0.0, (1.0, 4.0, 1.0)[task.stage]])
-        monkeypatch.setattr(executor.time, "perf_counter", lambda times=times: next(times))
-        lanes.perform(task, 0)
-        monkeypatch.undo()
-    assert all(stage == 1 for stage, ready in taken[9:] if ready)
-    assert {stage for stage, _ in taken[9:]} == {0, 1, 2}
-
-
-def test_a_lane_does_not_wait_for_the_loader():
-    """A loader that looks at what batch 0 has left behind before it gives batch 1."""
-    stages, seen = [_Empty() for _ in range(3)], []
-
-    def batches():
-        for batch in range(4):
-            deadline = time.monotonic() + 60
-            while batch and stages[2].updates < batch and time.monotonic() < deadline:
-                time.sleep(0.001)
-            seen.append(stages[2].updates)
-            yield batch
-
-    run_threads(free_workers(al_pipeline(3), 2), stages, batches())
-    assert seen == [0, 1, 2, 3]
-
-
-def test_a_loader_that_fails_stops_the_workers():
-    def batches():
-        yield from made_batches(3)
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-        train_epoch(dense_model(3), batches(), "al_pipeline", 3)
-    assert _no_thread_is_left()
-
-
 @pytest.mark.parametrize("layer", range(3))
 def test_an_interrupt_stops_cleanly(layer):
     """It comes from a worker, so the caller may be anywhere between two batches."""
@@ -227,13 +162,3 @@ def test_back_pressure(capacity, free):
     run_threads(free_workers(schedule, 2) if free else schedule, slow, batches())
     # fed ahead of the first layer, in it, between the two, in the second
     assert max(ahead) <= 2 + 1 + capacity + 2
-
-
-def test_the_mailbox_and_the_board_stay_small():
-    run = Run(al_pipeline(2), [_Empty(), _Empty()])
-    for batch in range(50):
-        run.put(batch, batch)
-        while (task := run.pick(range(2))) is not None:
-            run.perform(task, 0)
-        assert len(run.done) <= 1
-        assert len(run.mail) <= 1

@@ -11,8 +11,6 @@ from transformers import BertConfig, BertForSequenceClassification, ViTConfig
 from transformers import ViTForImageClassification as HuggingFaceViT
 
 import alkit
-from alkit.models.blocks import Whole
-from alkit.models.traced import NotTraced
 
 CLASSES = 3
 pictures = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -62,48 +60,6 @@ def test_blocks_compute_what_the_network_does(network):
     own = {id(p) for p in net.parameters()}
     assert {id(p) for block in blocks for p in block.parameters()} == own
     assert len(blocks) >= 4
-
-
-def test_a_tokenizer_s_dictionary_may_lack_what_is_optional():
-    net, _ = made(bert)
-    start = alkit.blocks(net.eval())[0]
-    whole, some = start(TEXT | {"token_type_ids": None}), start((tokens, mask))
-    assert torch.equal(whole[0], some[0])
-    assert torch.equal(some[1][1], mask)
-
-
-def test_a_part_left_out_holds_no_weights():
-    first = alkit.blocks(made(bert)[0])[0]
-    left = first.net.bert.encoder.layer[1]
-    assert not [*left.parameters()]
-    assert {each.device.type for each in left.like.parameters()} == {"meta"}
-
-
-def test_a_network_that_computes_more_than_its_blocks_is_trained_whole_or_refused():
-    net, x = made(hugging_face_vit)
-    own = type(net).forward
-    net.forward = lambda pixel_values: own(net, 2 * pixel_values)
-    data = x, torch.arange(6) % CLASSES
-    with pytest.raises((NotTraced, TypeError), match="Give a list of its blocks"):
-        alkit.fit(net, data, method="seq", progress=False)
-    record = alkit.fit(net, data, method="bp", progress=False)
-    torch.testing.assert_close(record.predict(x), net.eval()(x).logits)
-
-
-@pytest.mark.parametrize("name", ["bp", "seq", "al"])
-def test_pictures_by_their_name(name):
-    net, x = made(hugging_face_vit)
-    batches = [{"pixel_values": x, "labels": torch.arange(6) % CLASSES}] * 2
-    assert len(alkit.fit(net, batches, method=name, progress=False).history) == 1
-
-
-@pytest.mark.parametrize("batch", [{"x": pictures}, pictures])
-def test_a_network_s_only_input_may_have_a_default(batch):
-    class Plain(nn.Module):
-        def forward(self, x=None):
-            return x.flatten(1)
-
-    assert torch.equal(Whole(Plain())(batch), pictures.flatten(1))
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "networks.md"

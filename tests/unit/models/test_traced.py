@@ -1,18 +1,15 @@
 """Any module as blocks by its graph: the same bits, the user's modules, values that travel."""
 
-import random
 from contextlib import nullcontext
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 import alkit
 from alkit.al.bridges import pool_of
 from alkit.models.traced import NotTraced, trace
-from studies.ladder import rules
 from tests.make import labelled
 
 
@@ -55,27 +52,6 @@ class Unlike(nn.Module):
         return self.out(x.view(x.size(0), -1))
 
 
-class Branches(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 3)
-
-    def forward(self, x):
-        return self.b(self.a(x) if x.sum() > 0 else x)
-
-
-class Counts(Layers):
-    """With a buffer that it adds to in place."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-
-    def forward(self, x):
-        self.count.add_(1)
-        return super().forward(x + 0 * self.count)
-
-
 def through(blocks, x):
     for block in blocks:
         x = block(x)
@@ -106,54 +82,6 @@ def test_blocks_give_the_network_s_bits_and_hold_its_modules(kind, training):
     assert names == set(network.state_dict())
 
 
-def test_what_is_still_needed_travels_behind_the_newest_value():
-    blocks = trace(Skips())
-    assert all(block.several for block in blocks[:-1])
-    handed = blocks[0](x := torch.randn(4, 8))
-    assert torch.equal(handed[-1], x)
-    assert not torch.equal(handed[0], x)
-
-
-class Around(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return self.inner(x) + 1
-
-
-def test_hooks_of_a_part_run_and_it_has_evaluation_mode_back():
-    network, calls = nn.Sequential(Layers(), nn.BatchNorm1d(3)), []
-    network[0].register_forward_hook(lambda *given: calls.append(1))
-    around = Around(network)
-    through(trace(around), torch.randn(2, 8))
-    assert calls == [1]
-    seen = int(network[1].num_batches_tracked)
-    fitted(around.eval(), batch_size=8)
-    assert network[1].num_batches_tracked == seen + 2
-    assert not any(part.training for part in around.modules())
-
-
-def test_a_shared_module_is_not_cut_in_two():
-    class Shared(Branches):
-        def forward(self, x):
-            return self.b(self.a(torch.tanh(self.a(x))))
-
-    held = [id(p) for block in trace(Shared()) for p in block.parameters()]
-    assert len(held) == len(set(held)) == 4
-
-
-def test_a_forward_that_branches_is_left_to_backprop():
-    with pytest.raises(NotTraced, match="can't follow"):
-        trace(Branches())
-    with pytest.raises(TypeError, match='blocks is a whole Branches.*method="bp"'):
-        fitted(Branches())
-    network, (x, _) = Branches(), labelled(16, 8)
-    record = fitted(network, "bp")
-    assert torch.equal(network.eval()(x), record.predict(x))
-
-
 class Beside(Layers):
     """Does something that no operator on its input is."""
 
@@ -176,8 +104,6 @@ class Beside(Layers):
             self.features = h
         elif self.what == "list":
             self.seen.append(h)
-        elif self.what == "depth":
-            h = h if random.random() < 2 else x
         elif self.what == "noise":
             h = h + torch.rand(16)
         return self.l3(F.relu(self.l2(h)))
@@ -186,7 +112,7 @@ class Beside(Layers):
 ELSE = "computes something else than it does itself"
 WRITES = "writes what it computes into its modules"
 LOST = {"no_grad": ELSE, "autocast": ELSE, "buffer": WRITES, "attribute": WRITES, "list": WRITES}
-LOST |= {"depth": "draws numbers", "noise": "draws numbers"}
+LOST |= {"noise": "draws numbers"}
 
 
 @pytest.mark.parametrize("what", LOST)
@@ -202,31 +128,6 @@ def test_what_a_graph_would_lose_is_no_graph(what):
     no_gradient = pytest.warns(UserWarning, match="gets no gradient for module.l1.weight")
     with no_gradient if what == "no_grad" else nullcontext():
         fitted(network, "bp", batch_size=8)
-
-
-def test_no_gradient_is_told_from_one_of_zeros():
-    """Below a head of zeros all gradients are zero, but a part that has none is not trained."""
-    network = Beside("no_grad")
-    nn.init.zeros_(network.l3.weight)
-    with pytest.raises(NotTraced, match=ELSE):
-        fitted(network)
-
-
-@pytest.mark.parametrize("method", ["seq", "bp"])
-def test_a_buffer_that_a_forward_adds_to_in_place_is_the_network_s(method):
-    network = Counts()
-    fitted(network, method, batch_size=8)
-    assert network.count == 2  # a step each: looks leave no trace
-
-
-def test_what_moves_a_block_moves_the_network_s_buffers_too():
-    network, x = Counts(), torch.randn(4, 8).double()
-    blocks = [block.double() for block in trace(network)]
-    for training in (True, False):
-        for block in blocks:
-            block.train(training)
-        assert through(blocks, x).dtype == torch.float64
-    assert network.count.dtype == torch.float64
 
 
 class Padded(nn.Module):
@@ -295,26 +196,11 @@ def test_tied_weights_stay_in_one_block():
 
 
 def texts_trained(method, **options):
-    """Train on a shuffled loader of 5, 5 and 2 texts; split learning deals tensors."""
+    """Train on batches of 5, 5 and 2 texts."""
     torch.manual_seed(0)
-    network = Padded()
-    data = TensorDataset(TEXTS.repeat(3, 1), torch.arange(12) % 3)
-    loader = DataLoader(data, 5, shuffle=True, generator=torch.Generator().manual_seed(1))
-    dealt = method == "pipelearn"
-    options |= {"workers": 1, "batch_size": 5} if dealt else {"optimizer": torch.optim.SGD}
-    given = data.tensors if dealt else loader
-    return network, fitted(network, method, given, lr=0.1, epochs=2, **options).history.loss
-
-
-@pytest.mark.parametrize("method", "seq 1f1b pipedream fr al local elastic pipelearn".split())
-def test_a_network_of_padded_texts_is_trained_in_parts(method):
-    """A link of split learning sends one tensor: the parts that hand on a mask are one unit."""
-    network, losses = texts_trained(method)
-    torch.manual_seed(0)
-    pairs = zip(network.parameters(), Padded().parameters(), strict=True)
-    moved = [not torch.equal(now, was) for now, was in pairs]
-    assert all(moved[:-2])  # a head of AL's own layers may be another
-    assert losses.isna().sum() == 0
+    network, data = Padded(), (TEXTS.repeat(3, 1), torch.arange(12) % 3)
+    options |= {"optimizer": torch.optim.SGD, "lr": 0.1, "epochs": 2, "batch_size": 5}
+    return network, fitted(network, method, data, **options).history.loss
 
 
 @pytest.mark.parametrize(("method", "micro"), [("1f1b", 1), ("gpipe", 2), ("zero_bubble", 2)])
@@ -326,29 +212,10 @@ def test_padded_texts_in_parts_take_backprops_steps(method, micro):
         torch.testing.assert_close(one, other)
 
 
-def test_split_learning_trains_a_network_that_is_one_unit():
-    """Where no cut sends one tensor, all of it is on one side."""
-    network = Padded()
-    network.head = nn.Identity()  # so that the mask is needed in the last block, too
-    before = network.table.weight.detach().clone()
-    x, y = TEXTS.repeat(2, 1), torch.zeros(8, dtype=torch.long)
-    fitted(network, "pipelearn", (x, y), lr=0.1)
-    assert not torch.equal(network.table.weight, before)
-
-
-@pytest.mark.parametrize("method", ["al", "local"])
-def test_a_mask_of_padding_is_not_taken_for_one_of_words(method):
+def test_a_mask_of_padding_is_not_taken_for_one_of_words():
     """torch's mask marks padding, alkit's own marks words: what travels along is left aside."""
     x, mask = torch.randn(2, 3, 4), torch.tensor([[False, False, True], [False, True, True]])
     block = trace(Padded())[0]
     assert torch.equal(pool_of(block, (x, mask))((x, mask)), x.mean(1))
     words = x.masked_fill(mask.unsqueeze(2), 0).sum(1) / torch.tensor([[2.0], [1.0]])
     torch.testing.assert_close(pool_of(nn.Identity(), (x, ~mask))((x, ~mask)), words)
-    network, _ = texts_trained(method)
-    torch.manual_seed(0)
-    assert not torch.equal(network.table.weight, Padded().table.weight)
-
-
-def test_a_rule_that_averages_words_says_that_it_can_t():
-    with pytest.raises(ValueError, match="may mark words or padding"):
-        texts_trained("local", rule=rules.predsim)
