@@ -109,8 +109,9 @@ def fit(
     """
     name = method or _made_for(model)
     if name not in METHODS:
-        near = meant(name, METHODS)
-        raise ValueError(f"unknown method {name!r}{near}: give {', '.join(METHODS)}")
+        raise ValueError(
+            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
+        )
     chosen, own = METHODS[name], {key: as_plain(each) for key, each in settings.items()}
     there = [each.name for each in fields(chosen.settings) if each.init]
     for other in own.keys() & INSTEAD.keys() - {*there}:
@@ -126,8 +127,7 @@ def fit(
         raise ValueError(f"loss is 'own', and no block of {name} has labels: give method='bp'")
     loss = own_loss if loss == "own" else loss
     data = as_splits(train, validation, test)
-    numbers = {"epochs": epochs, "workers": workers, "threads": threads, "ranks": ranks}
-    whole = {name: as_plain(each) for name, each in numbers.items()}
+    whole = {"epochs": epochs, "workers": workers, "threads": threads, "ranks": ranks}
     plan = Plan(
         data=data,
         model=cut_once(model, uncut=name == "bp", logits=loss is None or by_itself),
@@ -144,7 +144,7 @@ def fit(
         callbacks=tuple(callbacks),
         seed=as_plain(seed),
         progress=progress,
-        **whole,
+        **{name: as_plain(each) for name, each in whole.items()},
     )
     check_call(plan)
     with untouched(loss, *([] if ours(model) else plan.model)):

@@ -5,7 +5,7 @@ The output of a task, if it isn't None, goes along the data edges of the schedul
     lanes     F B U F B U ...     each keeps its order; its next task is ready, waits for another
               F B U F B U ...     task or for a batch, or is being run
     worker    takes a ready task of its own lane, or, where workers are free or there is one thread,
-              the most urgent of all (`alkit.schedule.urgency`)
+              the most urgent of all (`alkit.schedule.clock`)
     rank      a process with the lane of a worker, which hears of the tasks elsewhere that its own
               wait for (`alkit.engine.ranks`)
 
@@ -25,9 +25,9 @@ import torch
 
 from alkit.engine.caller import CallerState
 from alkit.engine.stage import Stage
+from alkit.schedule.clock import FEED_AHEAD, WorkLeft
 from alkit.schedule.task import Place, Schedule, Task
 from alkit.schedule.timeline import Interval, Timeline
-from alkit.schedule.urgency import FEED_AHEAD, WorkLeft
 from alkit.schedule.validate import validate
 
 

@@ -5,7 +5,6 @@ flushed     schedules that empty the pipeline after every batch: GPipe, 1F1B, ze
 torch_orders  the same with several stages a worker, and files, as torch has them
 targets     the schedule of target propagation
 validate    what holds for every interleaving: no deadlock, no race, staleness, queue lengths
-urgency     which task free workers take first
 locks       which waits of backprop a schedule removes
 clock       the same schedules in virtual time
 timeline    intervals, measured or simulated: idle time, throughput, bytes

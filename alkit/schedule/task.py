@@ -77,7 +77,7 @@ class Schedule:
             those before it in its lane. Tasks of batches below 0 count as ended. A task has one
             data edge at most, from a task of its own batch.
         staleness: the promise: the most updates that the weights of a forward miss.
-        free: any free worker takes the most urgent of the next tasks of all lanes (`urgency.py`).
+        free: any free worker takes the most urgent of the next tasks of all lanes (`clock.py`).
     """
 
     name: str

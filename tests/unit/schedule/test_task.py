@@ -17,7 +17,7 @@ from alkit.schedule.task import (
     al_pipeline,
     free_workers,
 )
-from alkit.schedule.urgency import WorkLeft
+from alkit.schedule.clock import WorkLeft
 from alkit.schedule.validate import validate
 
 
