@@ -62,7 +62,7 @@ def whole(method: str, ranks: int) -> str:
 @pytest.mark.machines
 def test_a_killed_rank_is_started_again(tmp_path):
     """Each method's run loses a rank once, and ends in the bits of one that nothing interrupted."""
-    methods = "pipedream", "elastic", "dtp"
+    methods = "pipedream", "pipelearn", "elastic", "dtp"
     own = {"RUN": str(tmp_path), "DIE_AT": "1:6", "restarts": len(methods)}
     done = machines.on_one(fitted.__file__, *methods, **own)
     assert done.returncode == 0, done.stderr[-3000:]
