@@ -29,6 +29,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "al_pipeline": {},
     "pipedream": {},
     "1f1b": {"micro": 2, "cuts": [1, 3]},
+    "pipelearn": {"micro": 2, "workers": 1},
     "elastic": {"freeze": "schedule"},
     "dtp": {"iterations": 2},
 }

@@ -1,12 +1,9 @@
 """What users bring below the door: shared modules, losses of their own, schedulers, loaders."""
 
-from functools import partial
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 import alkit
 
@@ -97,47 +94,6 @@ def test_a_loss_that_draws_moves_nobody_s_generator(method):
     assert noisy == again
 
 
-class Stopped(Exception):
-    pass
-
-
-@pytest.mark.parametrize("method", ["bp", "pipedream", "dtp"])
-def test_a_run_that_waits_for_a_plateau_goes_on(method, tmp_path):
-    def run(path, stops_at=99):
-        calls = []
-
-        def metric(scores, y):
-            calls.append(1)
-            if len(calls) == stops_at:
-                raise Stopped
-            return 0.0
-
-        made = partial(ReduceLROnPlateau, patience=0, threshold=0.5)
-        options = {"lr": 0.05, "epochs": 4, "metrics": {"m": metric}, "scheduler": made} | QUIET
-        return alkit.fit(net(), (X, Y), (X, Y), method=method, checkpoint=path, **options)
-
-    whole = run(tmp_path / "whole")
-    with pytest.raises(Stopped):
-        run(tmp_path / "part", stops_at=3)
-    assert run(tmp_path / "part").history.loss.tolist() == whole.history.loss.tolist()
-
-
-def test_a_plateau_is_that_of_the_validation_loss():
-    seen = []
-
-    class Seen(ReduceLROnPlateau):
-        def step(self, metrics, epoch=None):
-            seen.append(float(metrics))
-            return super().step(metrics, epoch)
-
-    options = {"lr": 0.1, "epochs": 2, "scheduler": Seen} | QUIET
-    done = alkit.fit(net(), (X[:200], Y[:200]), (X[200:], Y[200:]), method="bp", **options)
-    with torch.no_grad():
-        assert seen[-1] == pytest.approx(F.cross_entropy(done.model(X[200:]), Y[200:]).item())
-    assert done.history.val_loss.tolist() == seen
-    assert "val_acc" in done.history
-
-
 def test_a_measured_loss_is_that_of_the_whole_part():
     x = torch.randn(1300, 8, generator=torch.Generator().manual_seed(1))
     y = x[:, :1].clone()
@@ -169,85 +125,10 @@ def test_a_loss_that_would_have_to_learn_is_refused(method):
     alkit.fit(net(), (X, Y), method=method, loss=Warm().requires_grad_(False), **QUIET)
 
 
-class Weighted(nn.CrossEntropyLoss):
-    pass
-
-
-class Doubled(nn.CrossEntropyLoss):
-    def forward(self, scores, y):
-        return 2 * super().forward(scores, y)
-
-
-def test_a_subclass_of_torch_s_losses_weighs_parts_as_its_parent_does():
-    def losses(kind, micro):
-        loss = kind(weight=torch.tensor([1.0, 5, 10]))
-        options = {"loss": loss, "micro": micro, "lr": 0.1} | QUIET
-        return alkit.fit(net(), [(X[:64], Y[:64].sort()[0])], method="1f1b", **options).losses
-
-    torch.testing.assert_close(losses(Weighted, 4), losses(nn.CrossEntropyLoss, 1))
-    with pytest.raises(ValueError, match="give micro=1"):  # its own forward may be a sum
-        losses(Doubled, 4)
-    assert losses(Doubled, 1) != losses(Weighted, 1)
-
-
-class Written(nn.Module):
-    """Begins in place, with a module that is registered last."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear, self.relu = nn.Linear(8, 8), nn.ReLU(inplace=True)
-
-    def forward(self, x):
-        return self.linear(self.relu(x)) + x
-
-
-@pytest.mark.parametrize("method", ["seq", "1f1b", "pipedream", "fr", "elastic", "splitfed"])
-def test_a_block_may_begin_in_place(method):
-    def run(name, **options):
-        torch.manual_seed(0)
-        blocks = [nn.Linear(8, 8), Written(), nn.Linear(8, 3)]
-        given = {"lr": 0.1, "optimizer": sgd} | options | QUIET
-        return alkit.fit(blocks, (X, Y), method=name, **given).losses.flatten()
-
-    own = run(method, cuts=[1]) if method != "elastic" else run(method)
-    if method in ("seq", "1f1b"):
-        torch.testing.assert_close(own, run("bp").flatten(), rtol=1e-4, atol=1e-5)
-
-
-def test_target_propagation_takes_rows_of_places():
-    x, y = torch.randn(40, 5, 8), torch.randint(3, (40, 5))
-    loss = lambda scores, y: F.cross_entropy(scores.flatten(0, 1), y.flatten())  # noqa: E731
-    for form in ("closed", "autograd"):
-        options = {"method": "dtp", "lr": 0.1, "loss": loss, "form": form} | QUIET
-        assert alkit.fit(net(), (x, y), **options).losses.isfinite().all()
-
-
 def test_target_propagation_refuses_a_weight_of_two_blocks():
     tied = nn.Linear(8, 8)
     with pytest.raises(ValueError, match="share"):
         alkit.fit([tied, nn.Tanh(), tied, nn.Tanh(), nn.Linear(8, 3)], (X, Y), method="dtp")
-
-
-SAMPLES = torch.utils.data.TensorDataset(X, Y)
-BY_BATCHES = {
-    "list": lambda: [(X[at : at + 100], Y[at : at + 100]) for at in range(0, 256, 100)],
-    "batch sampler": lambda: torch.utils.data.DataLoader(
-        SAMPLES,
-        batch_sampler=torch.utils.data.BatchSampler(
-            torch.utils.data.RandomSampler(SAMPLES), 100, drop_last=False
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", BY_BATCHES)
-@pytest.mark.parametrize("method", ["bp", "elastic", "fed"])
-def test_a_batch_has_the_size_that_a_loader_s_have(method, kind):
-    options = {"workers": 1} if method == "fed" else {}
-    done = alkit.fit(net(), BY_BATCHES[kind](), method=method, lr=0.1, **options, **QUIET)
-    assert len(done.losses) == 3
-    with pytest.raises(ValueError, match="makes batches of 100"):
-        alkit.fit(net(), BY_BATCHES[kind](), method=method, batch_size=32, **QUIET)
 
 
 @pytest.mark.parametrize("method", ["bp", "pipedream", "dtp", "elastic", "splitfed"])

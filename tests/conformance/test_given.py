@@ -38,11 +38,6 @@ def compared(family, data):
 
 
 @held(OWN)
-def test_the_loss_gets_the_class_numbers_of_tensors(family):
-    assert compared(family, rows(64)) == {(1, False)}
-
-
-@held(OWN)
 def test_the_loss_gets_the_class_numbers_of_a_loader(family):
     assert compared(family, loader(64)) == {(1, False)}
 
@@ -80,27 +75,6 @@ def test_a_step_is_the_plain_loop_s(family):
     truth = plain(model, [data])
     family.fit(model, data, lr=0.1, optimizer=sgd, batch_size=64, **family.one)
     torch.testing.assert_close(flat(model), flat(truth))
-
-
-@held([each for each in FAMILIES if each.method != "dtp"])  # no inverse
-def test_whole_numbers_reach_the_first_block_as_they_are(family):
-    seen = []
-
-    class Look(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.table = nn.Embedding(9, 4)
-
-        def forward(self, ids):
-            seen.append(ids.dtype)
-            return self.table(ids).flatten(1)
-
-    torch.manual_seed(0)
-    ids = torch.randint(0, 9, (64, 5))
-    model = nn.Sequential(Look(), nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, C))
-    record = family.fit(model, (ids, ids[:, 0] % C))
-    assert set(seen) == {torch.int64}
-    assert record.predict(ids[:5]).shape == (5, C)
 
 
 @held()

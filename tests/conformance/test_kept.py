@@ -14,7 +14,6 @@ from tests.conformance.families import FAMILIES, C, flat, held, net, rows
 pytestmark = pytest.mark.filterwarnings("ignore")
 # tails of split learning, and heads of local rules, compare classes
 COMPARED = [each for each in FAMILIES if each.method not in ("pipelearn", "local_pipeline")]
-IN_PROCESS = [each for each in FAMILIES if each.method in ("bp", "al", "al_fm")]
 OPTIONS = {"batch_size": 8, "lr": 0.01}
 
 
@@ -93,9 +92,3 @@ def test_ranks_of_torchrun_end_in_the_bits_of_one_process(method):
     """Of elastic training two devices are another layout, replicas or a pipeline: two ranks."""
     alone = fitted.fit(method, ranks=2 if method == "elastic" else 1)
     assert by_torchrun()[method] == dict.fromkeys("01", fitted.digest(alone))
-
-
-@held(IN_PROCESS)
-def test_ranks_are_refused_where_there_are_none(family):
-    with pytest.raises(ValueError, match=r"runs on ranks|ranks is 2, which \w+ can't take"):
-        family.fit(net(), rows(26), ranks=2, **OPTIONS)

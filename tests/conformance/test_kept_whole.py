@@ -3,10 +3,8 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
 import alkit
-from studies.delayed.corrections import GapAware, Predict
 from tests.conformance.families import FAMILIES
 
 torch.manual_seed(0)
@@ -69,88 +67,6 @@ def test_a_part_of_a_batch_in_which_no_label_counts_adds_nothing(name, loss, lab
         torch.testing.assert_close(
             [*record.model.state_dict().values()][0], [*whole.model.state_dict().values()][0]
         )
-
-
-def momentum(parameters, lr):
-    return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
-
-
-@pytest.mark.parametrize(
-    "own",
-    [{}, *({"correction": each} for each in (Predict(), GapAware()))],
-    ids=str,
-)
-def test_a_scheduler_moves_the_rates_that_a_correction_has(own):
-    def moved(**options):
-        network = net()
-        options = {"method": "pipedream", "optimizer": momentum, "lr": 0.1, "epochs": 3} | options
-        record = alkit.fit(network, (X, Y), progress=False, **own, **options)
-        return torch.cat([each.detach().flatten() for each in network.parameters()]), record
-
-    plain, cosine = moved()[0], moved(scheduler=lambda each: CosineAnnealingLR(each, 3))[0]
-    assert not torch.allclose(plain, cosine, atol=1e-3)
-    stopped, record = moved(scheduler=lambda each: StepLR(each, 1, 0.0))
-    once = moved(epochs=1)[0]
-    torch.testing.assert_close(stopped, once)
-    assert record.history.lr.tolist() == [0.1, 0.0, 0.0]
-
-
-class Queries(nn.Module):
-    """Learned queries look at the features: a linear layer that no input reaches."""
-
-    def __init__(self):
-        super().__init__()
-        self.queries, self.first = nn.Parameter(torch.randn(1, 4, 4)), nn.Linear(4, 4)
-        self.attend = nn.MultiheadAttention(4, 1, batch_first=True)
-
-    def forward(self, x):
-        x = x.view(len(x), 4, 4)
-        queries = self.first(self.queries).expand(len(x), -1, -1)
-        return (queries + self.attend(queries, x, x)[0]).flatten(1)
-
-
-def test_half_backwards_take_layers_that_no_input_reaches():
-    found = []
-    for name in ("1f1b", "zero_bubble"):
-        torch.manual_seed(0)
-        network = net(Queries())
-        options = {"micro": 4, "cuts": [2, 3], "optimizer": sgd, "lr": 0.1, "progress": False}
-        alkit.fit(network, (X, Y), method=name, **options)
-        found.append(torch.cat([each.detach().flatten() for each in network.parameters()]))
-    torch.testing.assert_close(*found)
-
-
-@pytest.mark.parametrize("name", ["al", "al_pipeline", "local", "local_pipeline"])
-@pytest.mark.parametrize(
-    "made", [lambda: nn.Sequential(nn.Flatten(), nn.Linear(8, 3)), lambda: [net()]]
-)
-def test_one_block_that_gives_the_scores_has_nothing_below_it(name, made):
-    with pytest.raises(ValueError, match="one block, which gives the scores"):
-        alkit.fit(made(), (X, Y), method=name, progress=False)
-
-
-def sequences(*ending):
-    torch.manual_seed(0)
-    made = []
-    for channels in (1, 6):
-        made += [nn.Conv1d(channels, 6, 5, padding=2), nn.BatchNorm1d(6), nn.ReLU()]
-    return nn.Sequential(*made, *ending)
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("bp", {}), ("al", {}), ("local", {}), ("local", {"rule": "cosine"})],
-    ids=str,
-)
-def test_channels_of_a_sequence_are_features_and_positions_are_averaged(name, options):
-    x = torch.randn(12, 1, 32)
-    data = x, torch.arange(12) % 3
-    record = alkit.fit(sequences(), data, method=name, num_classes=3, progress=False, **options)
-    model = record.model
-    bridge = [*model][-1] if name == "bp" else model[0].enc.b
-    (pooled,) = [each for each in bridge.modules() if hasattr(each, "pool")]
-    features = sequences().eval()(x)
-    assert torch.equal(pooled.pool(features), features.mean(2))
 
 
 @pytest.mark.parametrize("name", ["dtp", "tp", "vanilla_dtp"])

@@ -3,7 +3,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alkit
@@ -89,13 +88,6 @@ def test_what_would_be_measured_is_looked_at_before_the_first_step(family, what)
     with pytest.raises((ValueError, TypeError), match=said):
         family.fit(network, (X, Y), **options)
     assert torch.equal(network[0].weight, before)
-
-
-def test_a_scheduler_that_looks_at_results_looks_at_some():
-    with pytest.raises(KeyError, match="val_acc"):
-        fit(scheduler=lambda own: ReduceLROnPlateau(own, mode="max"))
-    with pytest.raises(TypeError, match="metrics"):
-        fit(scheduler=alkit.each_batch(ReduceLROnPlateau))
 
 
 @pytest.mark.parametrize("name", ["bp", "al", "seq", "elastic"])

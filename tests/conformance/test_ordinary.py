@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.data import WeightedRandomSampler
 
-from tests.conformance.families import FAMILIES, C, N, accuracy, held, loader, net, rows
+from tests.conformance.families import FAMILIES, N, accuracy, held, loader, net, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -38,16 +38,6 @@ def test_a_trained_network_keeps_its_accuracy(family):
     assert before > 0.95
     record = family.fit(model, loader(), lr=1e-9)
     assert accuracy(record.predict(x), y) == pytest.approx(before, abs=0.02)
-
-
-@held()
-def test_an_iterable_gives_batches_without_rows(family):
-    class Stream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            return iter(zip(*rows(70), strict=True))
-
-    record = family.fit(net(), torch.utils.data.DataLoader(Stream(), 32))
-    assert record.predict(rows(5)[0]).shape == (5, C)
 
 
 def test_a_sampler_that_chooses_is_kept_or_refused():

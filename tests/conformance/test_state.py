@@ -72,7 +72,7 @@ def test_noise_of_a_function_depends_on_the_seed_alone(family):
     assert torch.equal(*found)
 
 
-@held([each for each in FAMILIES if each.method in ("bp", "seq", "1f1b", "elastic")])
+@held([each for each in FAMILIES if each.method in ("bp", "seq", "1f1b", "pipelearn", "elastic")])
 def test_a_module_that_gets_no_gradient_is_named(family):
     class Cut(nn.Module):
         def forward(self, x):

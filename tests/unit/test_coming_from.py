@@ -1,36 +1,15 @@
 """What the page says of the originals' keys is so."""
 
-import dataclasses
-import inspect
 import json
 import re
 
-import pytest
-
-import alkit
 from alkit.base.paths import root
-from alkit.lab.parameters import find_notebook, presets
 from alkit.split.published import read
 
 PAGE = (root() / "docs" / "coming_from.md").read_text(encoding="utf-8")
-ROWS = [row for row in re.findall(r"^\| (.*) \| (.*) \|$", PAGE, re.MULTILINE)]
-KEYS = {f.name for m in alkit.METHODS.values() for f in dataclasses.fields(m.settings)}
-KEYS |= {*inspect.signature(alkit.fit).parameters}
 ITEMS = {"client_num": 3, "layer_num_on_client": 2, "pipe_batch_num": 4, "epoch_num": 5}
 ITEMS |= {"aggregation_frequency": 1, "batch_size": 7, "data_size": 80, "enable_val": True}
 ITEMS |= {"profile_iter_num": 0, "uplink_bandwidth": 10, "downlink_bandwidth": 25}
-
-
-@pytest.mark.parametrize("here", [here for _, here in ROWS])
-def test_what_is_named_is_there(here):
-    assert {*re.findall(r"`(\w+)=", here)} <= KEYS
-    assert {*re.findall(r'`method="(\w+)"', here)} <= {*alkit.METHODS}
-    for number, preset in re.findall(r"`alkit run (\d+) --preset (\w+)", here):
-        assert preset in presets(find_notebook(number))
-    for name in re.findall(r"`alkit\.([\w.]+)", here):
-        assert eval(f"alkit.{name}")
-    for path in re.findall(r"`(notebooks/[^`]+)`", here):
-        assert (root() / path).is_file()
 
 
 def test_an_original_file_means_what_the_page_says(tmp_path):

@@ -11,14 +11,8 @@ import alkit
 
 HOUSE = Path(alkit.__file__).parent
 METHODS = ("al", "delayed", "split", "elastic", "dtp")
-FLOORS = (
-    ("base",),
-    ("data",),
-    ("schedule",),
-    ("engine",),
-    ("models",),
-    (*METHODS, "judging", "lab"),
-)
+FLOORS = (("base",), ("data",), ("schedule",), ("engine",), ("models",))
+FLOORS += ((*METHODS, "judging", "lab"),)
 FRONT = ("checks.py", "command.py", "fitting.py", "methods.py", "saved.py")
 FLOOR = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 

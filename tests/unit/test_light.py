@@ -55,11 +55,8 @@ torch.nn.functional.cross_entropy(net(x), y).backward()
 assert alkit.judge(net, torch.nn.functional.cross_entropy, (x, y)).equal
 """
 )
-ASKS = (
-    "import alkit.lab.viz",
-    "alkit.split.networks.build('ResNet18')",
-)
-ASKS += ("alkit.datasets.load('pydocs')",)
+ASKS = ["import alkit.lab.viz", "alkit.split.networks.build('ResNet18')"]
+ASKS += ["alkit.datasets.load('pydocs')"]
 
 
 def _hidden(wanted: list[str]) -> list[str]:

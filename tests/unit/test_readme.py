@@ -15,8 +15,8 @@ def page(name: str = "README.md") -> str:
     return (root() / name).read_text(encoding="utf-8")
 
 
-def blocks(name: str = "README.md") -> list[str]:
-    return re.findall(r"```python\n(.*?)```", page(name), re.DOTALL)
+def blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page(), re.DOTALL)
 
 
 def test_it_is_short_and_python_comes_early():
@@ -34,6 +34,17 @@ def test_it_lists_the_course():
         for each in named
     ]
     assert "\n".join(rows) in page()
+
+
+NUMBER = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.]*\d)")
+CODE_AND_LINKS = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)]*\)", re.DOTALL)
+
+
+@pytest.mark.parametrize("heading", ["What we found", "Which method when"])
+def test_its_numbers_are_in_the_results(heading):
+    found = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page(), re.MULTILINE | re.DOTALL)
+    said = CODE_AND_LINKS.sub("", found[1] if found else "")
+    assert {*NUMBER.findall(said)} <= {*NUMBER.findall(page("RESULTS.md"))}
 
 
 @pytest.fixture
@@ -56,18 +67,3 @@ def test_the_second_saves_and_loads_a_network(run, capsys, tmp_path, monkeypatch
     exec(blocks()[1], run)
     loaded = capsys.readouterr().out.splitlines()[-1]
     assert re.fullmatch(r"tensor\(0\.[6-9]\d*\)", loaded)  # chance is 0.33
-
-
-def test_a_transformer_that_freezes(capsys):
-    (code,) = [block for block in blocks("docs/guide/elastic.md") if "alkit.elastic" in block]
-    seen: dict = {}
-    exec(code, seen)
-    assert len(seen["record"].losses) == 9
-    assert seen["record"].history.frozen.tolist() == [0, 2, 3]
-    assert "frozen  stages  replicas  cached" in capsys.readouterr().out
-
-
-def test_targets_instead_of_gradients(capsys):
-    (code,) = [block for block in blocks("docs/guide/targets.md") if "dtp.network" in block]
-    exec(code, {})
-    assert "SHA-256 of all weights: " in capsys.readouterr().out

@@ -18,13 +18,7 @@ ALL_SKIPPED = 5  # pytest's exit status
 def test_on_the_simulated_accelerator(tmp_path):
     command = [sys.executable, *"-m pytest -q -rs -p no:cacheprovider -W ignore".split()]
     ran = subprocess.run(
-        [
-            *command,
-            "-o",
-            "python_files=check_*.py test_*.py",
-            str(TESTS / "sim"),
-            str(TESTS / "gpu"),
-        ],
+        [*command, "-o", "python_files=check_*.py test_*.py", TESTS / "sim", TESTS / "gpu"],
         cwd=TESTS.parent,
         # a killed build leaves a lock
         env=os.environ | {"ALKIT_SIM": "1", "TORCH_EXTENSIONS_DIR": str(tmp_path)},

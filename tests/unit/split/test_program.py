@@ -1,13 +1,10 @@
-"""Server and devices as processes: the command, its files, and what happens when one is killed."""
+"""Server and devices as processes: configurations, and what happens when one is killed."""
 
-import json
 import os
 import socket
 import subprocess
 import sys
 import time
-import tomllib
-from contextlib import nullcontext
 
 import pandas as pd
 import psutil
@@ -18,8 +15,7 @@ import alkit
 from alkit.engine import checkpoint
 from alkit.split import program
 from alkit.split.half import SGD, state_of
-from alkit.split.published import ALIASES, read
-from studies.split.links import SERVER_ADDRESS, Links, LinksUnavailable
+from alkit.split.published import read
 from tests.unit.split.helpers import equal
 
 CONFIG = """
@@ -52,27 +48,17 @@ def free_port():
 
 
 class Run:
-    """The processes of one run, over loopback or over links; none outlives the test."""
+    """The processes of one run, over loopback; none outlives the test."""
 
-    def __init__(self, folder, links):
-        self.folder, self.links, self.processes = folder, links, []
-        text = CONFIG.replace("PORT", str(free_port()))
-        self.path = folder / ("run.toml" if links is None else "config.json")
-        if links is not None:  # as the published code writes it
-            words = {own: published for published, own in ALIASES.items()}
-            found = tomllib.loads(text) | {"server_address": SERVER_ADDRESS}
-            text = json.dumps({words.get(ALIASES.get(n, n), n): own for n, own in found.items()})
-        self.path.write_text(text)
+    def __init__(self, folder):
+        self.folder, self.path, self.processes = folder, folder / "run.toml", []
+        self.path.write_text(CONFIG.replace("PORT", str(free_port())))
 
     def start(self, *who):
         command = [sys.executable, "-m", "alkit", "split", *who, "--quiet"]
         command[5:5] = [str(self.path), "--folder", str(self.folder / "out")]
         pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        own = {"OMP_NUM_THREADS": "1"}
-        if self.links is not None:
-            command = self.links.inside(int(who[-1]) if who[1:] else "server", command)
-            own["GLOO_SOCKET_IFNAME"] = "d0" if who[1:] else "s0"
-        process = subprocess.Popen(command, env=os.environ | own, **pipe)
+        process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipe)
         self.processes.append(process)
         return process
 
@@ -102,14 +88,10 @@ class Run:
     def in_process(self):
         config = read(self.path)
         data = program.loaded(config)
-        options = {
-            "method": "pipelearn",
-            "workers": 2,
-            "optimizer": SGD,
-            "batch_size": config.batch,
-        }
+        options = {"method": "pipelearn", "workers": 2, "optimizer": SGD}
+        options |= {"batch_size": config.batch, "cuts": [*config.cuts]}
         names = ("micro", "epochs", "lr", "seed", "data_size")
-        options |= {name: getattr(config, name) for name in names} | {"cuts": [*config.cuts]}
+        options |= {name: getattr(config, name) for name in names}
         return alkit.fit(program.network(config, data), data.train, progress=False, **options)
 
 
@@ -121,14 +103,9 @@ def kill(process):
 
 
 @pytest.mark.machines
-@pytest.mark.parametrize("shaped", [False, True])
-def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path, shaped):
+def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path):
     """Processes end in the bits of threads, and leave their tables."""
-    try:
-        links = Links(2, 10, 25) if shaped else nullcontext()
-    except LinksUnavailable as error:
-        pytest.skip(f"no real links here: {error}")
-    with links as star, Run(tmp_path, star) as run:
+    with Run(tmp_path) as run:
         run.after_round()
         kill(run.devices[1])
         run.wait(run.server, run.devices[0], run.start("device", "-i", "1"))
@@ -136,13 +113,37 @@ def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path, sh
         assert equal(there, state_of(run.in_process().model))
     table = pd.read_csv(tmp_path / "out" / "results.csv")
     assert list(table["client_index"]) == [0, 1]
-    assert (table["test_accuracy"] > 0.2).all()
-    assert (table["comm amount"] > 1).all()
-    assert (table[["upload", "client_data_load", "aggregate"]] > 0).all(axis=None)
-    for name in ("train_loss", "train_acc", "val_loss", "val_acc"):
-        assert table[name].map(json.loads).map(len).tolist() == [4, 4]
-    plain = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(plain["rounds"]) == 4
-    assert plain["config"]["model"] == "VGG5"
+    assert (table[["test_accuracy", "comm amount", "upload", "aggregate"]] > 0).all(axis=None)
     left = "model.safetensors results.csv results.json .server.pt.lock events.csv".split()
     assert {path.name for path in (tmp_path / "out").iterdir()} == {*left}
+
+
+# ---- files
+
+
+BAD = [
+    ("batch = true", "is no int"),
+    ("port = 70000", "port is 70000.* at most 65534"),
+    ("units = 3", "no key of a file"),
+    ("cut = 1\nlayer_num_on_client = 2", "set twice"),
+    ("lr = nan", "lr is nan"),
+    ("uplink_mbit = inf", "uplink_mbit is inf"),
+    ("aggregate_every = -2", "at least -1"),
+    ("immediate_update = true", "immediate_update is not built here"),
+    ("same_data_size_for_each_client = 'no'", "no bool"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), BAD)
+def test_a_file_that_would_mean_something_else_is_refused(tmp_path, text, words):
+    (tmp_path / "run.toml").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read(tmp_path / "run.toml")
+
+
+@pytest.mark.parametrize(("more", "size"), [("", 1000), ("true", 1000), ("false", 250)])
+def test_a_size_is_of_each_device_unless_the_file_says_otherwise(tmp_path, more, size):
+    text = "client_num = 4\ndata_size = 1000\n"
+    text += f"same_data_size_for_each_client = {more}\n" if more else ""
+    (tmp_path / "run.toml").write_text(text)
+    assert read(tmp_path / "run.toml").data_size == size

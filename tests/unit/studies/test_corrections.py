@@ -124,12 +124,3 @@ def test_prediction_follows_adam():
 def test_what_does_not_fit_is_refused(method, own, words):
     with pytest.raises(ValueError, match=words):
         trained(mlp(), 3, vectors(6), method, **own)
-
-
-def test_a_run_does_not_go_on_with_another_correction(tmp_path):
-    x = torch.randn(64, 6)
-    data, options = (x, x[:, :3].argmax(1)), {"cuts": [2, 4], "progress": False}
-    options |= {"method": "pipedream", "checkpoint": tmp_path / "run"}
-    alkit.fit(mlp(), data, epochs=1, **options)
-    with pytest.raises(ValueError, match="another run: correction is .* there and .* here"):
-        alkit.fit(mlp(), data, epochs=2, correction=GapAware(), **options)

@@ -2,15 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 
 from studies.al.networks import (
     BiLSTM,
     EncoderBlock,
-    lstm_al,
     resnet18_al,
     resnet18_al_head,
-    transformer,
     vgg_al,
     vgg_al_head,
 )
@@ -46,20 +43,6 @@ def test_image_networks(blocks, head, counts, shapes):
         x = block(x)
         assert x.shape == (2, *shape)
     assert head(x).shape == (2, 200)
-
-
-@pytest.mark.parametrize(("classes", "total"), [(2, 13_297_730), (4, 13_298_756), (14, 13_303_886)])
-def test_lstm_counts(classes, total):
-    blocks = lstm_al(30_000)
-    assert [_count(block) for block in blocks] == [9_000_000, 1_142_784, 1_576_960, 1_576_960]
-    assert _count(*blocks, nn.Linear(512, classes)) == total
-
-
-def test_transformer_counts():
-    blocks = transformer(30_000, blocks=3, width=300, heads=6, ffn=256, dropout=0.3)
-    assert [_count(block) for block in blocks] == [9_000_000, *[517_156] * 3]
-    # the published code registers another 516,556 unused parameters a block
-    assert _count(*blocks, nn.Linear(300, 4)) + 3 * 516_556 == 12_102_340
 
 
 @pytest.mark.parametrize("below", [False, True])
