@@ -19,10 +19,10 @@ RIGHT = (SCORES.argmax(1) == LABELS).float()
 ROWS = one_hot(LABELS, C).float()
 
 
-def judged(y, loss=cross_entropy, batch_size=4):
+def judged(y, loss=cross_entropy, batch_size=4, **options):
     model = SimpleNamespace(predict=lambda rows: SCORES[rows[:, 0].long()])
     part = y if isinstance(y, Part) else Pairs(X, y)
-    return judge(model, part, loss=loss, batch_size=batch_size)
+    return judge(model, part, loss=loss, batch_size=batch_size, **options)
 
 
 CLASSES = [
@@ -34,12 +34,13 @@ CLASSES = [
 
 @pytest.mark.parametrize(("part", "y", "loss"), CLASSES)
 def test_classes_are_right_or_wrong_and_have_a_loss(part, y, loss):
-    found = judged(part, loss)
+    found = judged(part, loss, metrics={"own": lambda scores, own: scores[range(N), own].sum()})
     assert torch.equal(found.correct, RIGHT)
     assert torch.equal(found.scores, SCORES)
     expected = {"accuracy": RIGHT.mean().item(), "loss": loss(SCORES, y).item()}
+    expected["own"] = SCORES[range(N), LABELS].sum().item()
     assert found.values == pytest.approx(expected, rel=1e-5)
-    assert list(found.columns()) == ["val_acc", "val_loss"]
+    assert list(found.columns()) == ["val_acc", "val_loss", "val_own"]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100])
