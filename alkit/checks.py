@@ -66,11 +66,10 @@ def look(plan: Plan, room: str) -> Plan:
     if ours(model):
         return plan  # a method's own model, whose shapes are its own
     deals = plan.settings.get("micro", 1) != 1 or plan.ranks > 1 or room in ("elastic", "split")
-    parts = deals and isinstance(data.train, Loader)
     x, y = first_batch(data.train, plan.batch_size)
     blocks = as_blocks(model)
     scores = _output(blocks, x, "the first batch")
-    if parts:
+    if deals and isinstance(data.train, Loader):
         _check_parts(blocks, x)
     _check_numbers(blocks, data.train)
     width, classes = width_of(scores), plan.settings.get("num_classes")

@@ -109,9 +109,8 @@ def fit(
     """
     name = method or _made_for(model)
     if name not in METHODS:
-        raise ValueError(
-            f"unknown method {name!r}{meant(name, METHODS)}: give {', '.join(METHODS)}"
-        )
+        near = meant(name, METHODS)
+        raise ValueError(f"unknown method {name!r}{near}: give {', '.join(METHODS)}")
     chosen, own = METHODS[name], {key: as_plain(each) for key, each in settings.items()}
     there = [each.name for each in fields(chosen.settings) if each.init]
     for other in own.keys() & INSTEAD.keys() - {*there}:

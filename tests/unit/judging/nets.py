@@ -166,26 +166,27 @@ def tied(case):
     return case.net.head.weight is case.net.words.weight
 
 
-# fault: (how it is planted, what it is called, in which stage, where it can be planted)
-LAST = -1
+def summed(case):
+    take(case, share=lambda at, right: right * case.micro)
+
+
+def means(case):
+    take(case, share=lambda at, right: 1 / case.micro)
+
+
+def flipped(case):
+    take(case, flipped=True)
+
+
+# fault: (how it is planted, its kind, its stage (-1: the last), where it can be planted)
 FAULTS = {
-    "DeepSpeed 7773": (
-        lambda c: take(c, share=lambda at, right: right * c.micro),
-        "scaled",
-        None,
-        None,
-    ),
+    "DeepSpeed 7773": (summed, "scaled", None, None),
     "torchtitan 1733": (moving_average, "weighted", None, lambda c: len(c.batches) > 1),
     "DeepSpeed 8152": (each_stage, "scaled per stage", None, lambda c: layered(c) and not tied(c)),
     "NeMo-Automodel 3530": (last_alone, "some micro-batches", None, None),
-    "DeepSpeed 5729": (lambda c: take(c, flipped=True), "other", LAST, lambda c: not tied(c)),
+    "DeepSpeed 5729": (flipped, "other", -1, lambda c: not tied(c)),
     "torchtitan 963": (left_out, "no gradient", 1, layered),
-    "means of labels that count": (
-        lambda c: take(c, share=lambda at, _: 1 / c.micro),
-        "weighted",
-        None,
-        uneven,
-    ),
+    "means of labels that count": (means, "weighted", None, uneven),
     "clipped before the sum": (clipped, "weighted", None, None),
     "a shared weight twice": (tied_twice, "scaled", 0, tied),
     "evaluation in a stage": (in_evaluation, "other", 1, normed),
