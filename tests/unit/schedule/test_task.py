@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from alkit.schedule.clock import WorkLeft
 from alkit.schedule.flushed import gpipe
 from alkit.schedule.task import (
     Edge,
@@ -17,7 +18,6 @@ from alkit.schedule.task import (
     al_pipeline,
     free_workers,
 )
-from alkit.schedule.clock import WorkLeft
 from alkit.schedule.validate import validate
 
 
