@@ -1,4 +1,4 @@
-"""Shared by all tests: seeds, the versions in the header, and small models."""
+"""Shared by all tests: seeds, threads, and which ones come first."""
 
 import logging
 import signal
@@ -9,10 +9,6 @@ import torch
 # Whoever starts the tests in the background may have them ignore SIGINT, and the processes that
 # they start would inherit that; interrupts are among what is tested.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_report_header() -> str:
-    return f"torch {torch.__version__}, {torch.get_num_threads()} operator threads"
 
 
 # minutes each, and one process each: at the end the others would wait for them

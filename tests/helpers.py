@@ -1,7 +1,6 @@
 """Random AL stacks, everything about a model that training may change, and calls on ranks."""
 
 import random
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -87,30 +86,10 @@ def run_in_any_order(schedule, stages, batches, choose):
     return run.timeline()
 
 
-class Clock:
-    """Stands in for the module `time`: seconds pass for a thread only when it sleeps."""
-
-    def __init__(self) -> None:
-        self._own = threading.local()
-
-    def perf_counter(self) -> float:
-        """Return the seconds that the calling thread has slept."""
-        return getattr(self._own, "now", 0.0)
-
-    def sleep(self, seconds: float) -> None:
-        self._own.now = self.perf_counter() + seconds
-
-
 def on_ranks(
     calls: Mapping[str, Callable[..., Any]], ranks: int = 2, **own: Any
 ) -> dict[str, list[Any]]:
-    """Make calls one after the other in one start of processes, which takes seconds.
-
-    Args:
-        own: what every call is given.
-    Returns:
-        By name, what each rank found.
-    """
+    """Make all calls in one start of processes; return what each rank found, by name."""
     each = launch(_in_turn, dict(calls), own, ranks=ranks)
     return {name: [found[name] for found in each] for name in calls}
 

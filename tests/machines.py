@@ -6,7 +6,7 @@ import sys
 
 from alkit.base.paths import root
 
-__all__ = ["LIMIT_S", "environment", "on_one", "torchrun"]
+__all__ = ["LIMIT_S", "environment", "on_one", "run", "torchrun"]
 
 LIMIT_S = 900  # only a hang takes so long
 
@@ -22,14 +22,13 @@ def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(root()), **own, **more}
 
 
+def run(*command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, and keep what it says."""
+    kept = {"capture_output": True, "text": True, "check": False}
+    return subprocess.run(command, env=environment(**variables), timeout=LIMIT_S, **kept)
+
+
 def on_one(*script: str, restarts: int = 0, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run a script as two ranks of this machine, over loopback."""
     options = "--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}"
-    return subprocess.run(
-        [*torchrun(*options), *script],
-        env=environment(GLOO_SOCKET_IFNAME="lo", **variables),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_S,
-        check=False,
-    )
+    return run(*torchrun(*options), *script, GLOO_SOCKET_IFNAME="lo", **variables)

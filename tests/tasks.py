@@ -4,7 +4,6 @@ python -m tests.tasks       write files and outputs into the pages
 """
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,14 +31,7 @@ def printed(page: Path) -> str:
         with TemporaryDirectory() as home:
             done = machines.on_one(script, "al_pipeline", f"{home}/run.ckpt")
     else:
-        done = subprocess.run(
-            [sys.executable, script],
-            env=machines.environment(),
-            capture_output=True,
-            text=True,
-            timeout=machines.LIMIT_S,
-            check=False,
-        )
+        done = machines.run(sys.executable, script)
     if done.returncode:
         raise RuntimeError(f"{script}\n{done.stdout}\n{done.stderr}")
     return done.stdout
