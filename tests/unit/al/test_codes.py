@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from alkit import one_hot, to_al, to_bp, to_local, train_epoch
+from alkit import one_hot, to_local, train_epoch
 from alkit.al.codes import (
     Codes,
     Contrast,
@@ -17,8 +17,7 @@ from alkit.al.codes import (
     code_table,
     shared,
 )
-from tests.helpers import CLASSES, CODE, WIDTH, dense_model, differences, made_batches, state_of
-from tests.make import tanh_blocks
+from tests.helpers import CLASSES, CODE, WIDTH, dense_model
 
 
 def _gradients(model, x, y):
@@ -97,10 +96,6 @@ def _blocks(dtype=torch.float32):
     return [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU()).to(dtype) for _ in range(2)]
 
 
-def _al(recipe="detached"):
-    return to_al(_blocks(), CLASSES, X, recipe=recipe)
-
-
 def _fixed():
     return to_local(_blocks(), CLASSES, X, rule="fixed_codes")
 
@@ -130,39 +125,3 @@ def test_soft_labels_under_fixed_codes_are_soft_cross_entropy(mode):
     torch.testing.assert_close(found, torch.stack(expected).detach())
     _, t = model[0](x, shared(y, soft=True))
     torch.testing.assert_close(t.gathered(), y @ model[0].ae.g.table)
-
-
-@pytest.mark.parametrize(
-    ("make", "mode"),
-    [
-        *((lambda r=r: _al(recipe=r), "al_pipeline") for r in ("coupled", "mse", "original")),
-        (_fixed, "local_pipeline"),
-        (_al, "al"),
-        (lambda: dense_model(2), "al"),
-        (lambda: to_bp(tanh_blocks()[:2], CLASSES, X), "bp"),
-    ],
-)
-def test_class_numbers_are_one_hot_rows(make, mode):
-    states, losses = [], []
-    for numbers in (True, False):
-        model = make()
-        batches = [(x, y.argmax(1) if numbers else y) for x, y in made_batches(4)]
-        losses.append(train_epoch(model, batches, mode, 2).losses)
-        states.append(state_of(model))
-    assert not differences(*states)
-    torch.testing.assert_close(*losses, **({} if mode == "bp" else {"rtol": 0, "atol": 0}))
-
-
-@pytest.mark.parametrize(
-    ("last", "layers"),
-    [
-        ([nn.Linear(WIDTH, CLASSES)], 2),
-        ([nn.Flatten(), nn.Linear(WIDTH, CLASSES), nn.LogSoftmax(1)], 2),
-        ([nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, CLASSES)], 2),
-        ([nn.Linear(WIDTH, CLASSES + 1)], 3),  # another width: no scores of these classes
-    ],
-)
-def test_what_counts_as_a_head(last, layers):
-    model = to_al([*_blocks(), nn.Sequential(*last)], CLASSES, X)
-    assert len(model) == layers
-    assert (model.head is None) == (layers == 3)

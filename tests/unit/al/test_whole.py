@@ -1,7 +1,5 @@
 """compile="steps": a layer's forward and backward as one call, in the bits of all modes."""
 
-import copy
-import random
 import sys
 import threading
 from functools import partial
@@ -11,10 +9,7 @@ import torch
 from torch import nn
 
 import alkit
-from alkit.al.stages import Epoch
-from alkit.engine.compiled import Step, compiling, without_lock
-from alkit.schedule.task import al_pipeline
-from tests.helpers import run_in_any_order
+from alkit.engine.compiled import Step, without_lock
 from tests.make import labelled, tanh_blocks
 
 X, Y = labelled(104, 8)
@@ -74,28 +69,6 @@ def test_all_modes_have_the_same_bits_with_statistics(tmp_path):
     assert torch.equal(trained(checkpoint=tmp_path / "run"), expected)
 
 
-@pytest.mark.parametrize("orders", [60, pytest.param(10_000, marks=pytest.mark.soak)])
-def test_random_interleavings_have_the_same_bits(orders):
-    model = alkit.to_local(blocks(Normed), num_classes=3, sample=X)
-    start = copy.deepcopy(model.state_dict())
-
-    def trained(choose):
-        model.load_state_dict(start)
-        for optimizer in (o for o in model.named_optimizers().values() if o is not None):
-            for held in optimizer.state.values():
-                for tensor in held.values():
-                    tensor.zero_()
-        epoch = Epoch(model, compile="steps")
-        batches = [*zip(X.split(26), Y.split(26), strict=True)]
-        order = al_pipeline(len(epoch.stages))
-        run_in_any_order(order, epoch.stages, epoch.counted(batches), choose)
-        return torch.cat([each.double().flatten() for each in model.state_dict().values()])
-
-    first = trained(lambda ready: 0)
-    for seed in range(orders):
-        assert torch.equal(trained(random.Random(seed).randrange), first)
-
-
 def hooked(parameters, lr):
     optimizer = torch.optim.SGD(parameters, lr=lr)
     optimizer.register_step_pre_hook(lambda *_: None)
@@ -132,23 +105,6 @@ def test_what_can_t_be_compiled_runs_as_it_is_and_says_why(made, why):
     record, eager = (fit("local", blocks(made, 1), compile=c) for c in ("steps", False))
     assert why in record.details.eager[0]
     torch.testing.assert_close(flat(record), flat(eager), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:block")  # which says so
-@pytest.mark.parametrize("method", ["bp", "local"])
-def test_a_gradient_that_was_there_before_trains_nothing(method):
-    """A parameter that no loss reaches stays where it is, whatever gradient it came with."""
-
-    class Spare(Normed):
-        def __init__(self):
-            super().__init__()
-            self.spare = nn.Parameter(torch.ones(3))
-
-    made = blocks(Spare)
-    for each in made[:2]:
-        each.spare.grad = torch.ones(3)
-    assert set(fit(method, made, lr=0.1).details.eager) == {""}
-    assert all(torch.equal(each.spare, torch.ones(3)) for each in made[:2])
 
 
 class Row(nn.Module):
@@ -201,20 +157,3 @@ def test_threads_that_enter_alike_functions_run_their_own():
             thread.join()
         sys.setswitchinterval(before)
     assert not wrong
-
-
-def test_no_optimiser_steps_while_torch_compiles():
-    """torch's Adam steps by other bits beside a compilation."""
-    given = {"optimizer": torch.optim.Adam, "lr": 0.1}
-    model = alkit.to_local([nn.Linear(4, 4)], 3, torch.zeros(2, 4), **given)
-    layer, before = model[0], copy.deepcopy(model.state_dict())
-    layer(torch.randn(2, 4), torch.tensor([0, 1]))
-    worker = threading.Thread(target=layer.backward_and_update)
-    with compiling():
-        worker.start()
-        worker.join(0.5)
-        assert worker.is_alive()
-        assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
-    worker.join(10)
-    assert not worker.is_alive()
-    assert any(not torch.equal(value, before[key]) for key, value in model.state_dict().items())

@@ -1,19 +1,16 @@
 """Archives of the official forms: how they are fetched and read, and damaged ones."""
 
 import csv
-import gzip
 import hashlib
 import io
 import os
 import pickle
-import struct
 import tarfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from alkit.base import paths
 from alkit.data import archives, datasets
@@ -130,23 +127,6 @@ def test_a_damaged_batch_is_no_data_set(shared, content):
     cifar10(shared, data_batch_1=content)
     with pytest.raises((ValueError, EOFError, pickle.UnpicklingError)):
         load("cifar10")
-
-
-def test_mnist_may_have_a_border(shared):
-    folder = shared / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    x = np.random.default_rng(0).integers(0, 256, (50, 28, 28), dtype=np.uint8)
-    y = (np.arange(50) % 10).astype(np.uint8)
-    for part in ("train", "t10k"):
-        for name, array in (("images-idx3", x), ("labels-idx1", y)):
-            head = bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape)
-            content = gzip.compress(head + array.tobytes())
-            (folder / f"{part}-{name}-ubyte.gz").write_bytes(content)
-    found, wide = (load("mnist", **own).test for own in ({}, {"side": 32}))
-    assert torch.equal(found.x[:, 0], torch.from_numpy(x))
-    assert found.y.tolist() == [*range(10)] * 5
-    assert (wide.x[:, :, 2:-2, 2:-2] == found.x).all()
-    assert wide.x[:, :, 0].sum() == 0
 
 
 def table(rows):

@@ -11,7 +11,6 @@ from torch import nn
 import alkit
 from alkit.base.arguments import check_whole
 from alkit.base.files import locked, replacing
-from alkit.base.tree import near
 from tests.helpers import WIDTH, dense_model, made_batches
 
 X, Y = made_batches(1)[0]
@@ -37,31 +36,6 @@ REFUSED = [
 def test_what_is_refused(call, message):
     with pytest.raises((TypeError, ValueError), match=message):
         call()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
-def test_a_tensor_is_near_itself_and_rounding_near_zero_is_near(dtype):
-    x = (torch.randn(8, 8) * 10).to(dtype)
-    assert near(x, x.clone())
-    assert not near(x, 2 * x)
-    assert not near(x, x[:4])
-    # as an accelerator's convolutions round: each number by itself would be far
-    x = torch.randn(1000)
-    other = x + 1e-3 * torch.randn(1000)
-    assert not torch.allclose(x, other, rtol=1e-2)
-    assert near(x, other, 1e-2)
-    assert near(x, x + 1e-4 * torch.randn(1000))
-    assert not near(x, x + 0.005)
-    assert not near(x, x + 0.1, 1e-2)
-    assert not near(torch.zeros(4), torch.ones(4))
-
-
-@pytest.mark.parametrize("none", [float("nan"), float("inf")])
-def test_what_is_no_number_must_be_in_the_same_places(none):
-    x = torch.tensor([1.0, none, 2.0])
-    assert near(x, x.clone())
-    assert not near(x, torch.tensor([1.0, 1.0, 2.0]))
-    assert not near(torch.tensor([1.0, 1.0, 2.0]), x)
 
 
 def test_a_file_takes_its_place_when_the_block_has_ended_and_links_stay(tmp_path):

@@ -1,16 +1,12 @@
 """Texts as numbers, against brute force and against torchtext's own reader of vectors."""
 
 import ssl
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import alkit.data.text
 from alkit.data.text import clean, encode, load_vectors, vocabulary_of
 
 CORPUS = ["the cat saw the dog", "the dog ran", "a cat ran to the bird", "bird"]
@@ -56,10 +52,6 @@ def test_encode_equals_padding_row_by_row(texts, max_len):
     assert encode([["<pad>", "a"]], vocabulary, 9).tolist() == [[1, 2]]
 
 
-def as_text(vectors):
-    return "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in vectors.items())
-
-
 @pytest.fixture
 def read(tmp_path):
     """Read vectors of a file of this content."""
@@ -89,27 +81,6 @@ def test_vectors_equal_those_of_torchtext(tmp_path, monkeypatch, capsys):
     assert torch.equal(ours_VE[2:], theirs.get_vecs_by_tokens(vocabulary[2:]))
 
 
-def test_missing_words_are_drawn_like_the_file_by_the_seed(read):
-    rng = np.random.default_rng(1)
-    rows = {f"w{i}": list(rng.normal(3.0, 0.5, size=30)) for i in range(100)}
-    values = np.array(list(rows.values()))
-    vocabulary = vocabulary_of([[f"m{i}" for i in range(500)]])
-    (drawn_VE, hits), (again_VE, _), (other_VE, _) = (
-        read(as_text(rows), vocabulary, seed=seed) for seed in (4, 4, 5)
-    )
-    assert hits == 0
-    count = drawn_VE[1:].numel()
-    assert abs(float(drawn_VE[1:].mean()) - values.mean()) < 5 * values.std() / count**0.5
-    assert abs(float(drawn_VE[1:].std()) - values.std()) < 5 * values.std() / (2 * count) ** 0.5
-    assert torch.equal(drawn_VE, again_VE)
-    assert not torch.equal(drawn_VE[1:], other_VE[1:])
-    rows["m0"] = rows.pop("w0")
-    known_VE, hits = read(as_text(rows), vocabulary, seed=4)
-    assert hits == 1
-    close = torch.isclose(known_VE, drawn_VE, rtol=1e-4).all(dim=1)
-    assert (~close).sum() == 1  # a missing word does not depend on the others
-
-
 DAMAGED = [
     ("a 1 2 3\nb 1 2\n", "v.txt holds rows that are not a word and 3|could not convert"),
     ("a 1 2\nb 1 nan\n", "v.txt holds rows that are not a word and 2 numbers"),
@@ -120,15 +91,3 @@ DAMAGED = [
 def test_damaged_files_are_refused(read, content, message):
     with pytest.raises(ValueError, match=message):
         read(content, vocabulary_of(CORPUS))
-
-
-def test_torchtext_is_imported_lazily_and_leaves_ssl_alone():
-    code = (
-        "import ssl, sys, alkit.data.text, alkit.data.datasets\n"
-        "assert 'torchtext' not in sys.modules\n"
-        "alkit.data.text.vocabulary_of(['a b'])\n"
-        "assert 'torchtext' in sys.modules\n"
-        "assert ssl._create_default_https_context is ssl.create_default_context\n"
-    )
-    folder = Path(alkit.__file__).parent
-    subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=folder.parent, check=True)

@@ -14,21 +14,6 @@ from tests.unit.dtp.helpers import made_set
 LOOPS = {1: "conv_1", 2: "conv_2", 3: "fc_3"}
 
 
-def counts(net):
-    return [sum(p.numel() for p in block.forward_parameters()) for block in net]
-
-
-def test_counts_of_parameters():
-    net = dtp.network("simple_vgg")
-    assert counts(net) == [3_584, 147_584, 295_168, 590_080, 1_180_160, 5_130]
-    back = [p.numel() for n in net.trained for p in net.blocks[n].feedback_parameters()]
-    assert sum(back) == 2_216_960
-    assert sum(counts(dtp.network("simple_vgg", classes=1000))) == 2_729_576
-    assert sum(counts(dtp.network("lenet"))) == 2_156_490
-    assert counts(dtp.network("lenet", pool=(3, 2, 0)))[2] == (3136 + 1) * 512
-    assert counts(dtp.network("lenet", channels=1, side=28))[2] == (3136 + 1) * 512
-
-
 PIECES = [
     (nn.Conv2d(3, 5, 3, stride=2, padding=1), (2, 3, 8, 8)),
     (nn.Conv2d(3, 5, 3, stride=2, padding=1), (2, 3, 9, 9)),
@@ -76,20 +61,6 @@ def test_published_pools_are_transposes_only_of_maxima_that_do_not_overlap(modul
     assert torch.allclose(block.feedback(y, notes).flatten(), transposed) == exact
 
 
-SLOPES = [nn.ELU(), nn.ELU(0.5), nn.Tanh(), nn.LeakyReLU(0.1), nn.LeakyReLU(inplace=True)]
-
-
-@pytest.mark.parametrize("module", SLOPES, ids=str)
-def test_matched_activations(module):
-    act = Block(module, switches=dtp.EXACT).double()
-    z = torch.linspace(-3, 3, 41, dtype=torch.float64).requires_grad_()
-    h, notes = act(z)
-    slope = torch.autograd.grad(h.sum(), z)[0]
-    back = h.detach().requires_grad_()
-    found = torch.autograd.grad(act.feedback(back, notes).sum(), back)[0]
-    torch.testing.assert_close(found, slope)
-
-
 def test_an_activation_in_place_leaves_what_others_read():
     block, plain, z = Block(nn.ELU(inplace=True)), Block(nn.ELU()), torch.randn(5)
     kept, (h, notes) = z.clone(), block(z)
@@ -97,20 +68,6 @@ def test_an_activation_in_place_leaves_what_others_read():
     assert torch.equal(block.feedback(h, notes), plain.feedback(before, notes))
     assert torch.equal(z, kept)
     assert torch.equal(h, before)
-
-
-def test_weights_are_those_of_torch():
-    """The same bounds, in both directions; the caller's generator stays where it is."""
-    before = torch.get_rng_state()
-    net, again = (dtp.network("simple_vgg", seed=3) for _ in range(2))
-    dtp.from_blocks([nn.Flatten(), net.blocks[-1].pieces[1].own])
-    assert torch.equal(torch.get_rng_state(), before)
-    conv, fc = net.blocks[1].pieces[0], net.blocks[-1].pieces[1]
-    bounds = [(conv.own.weight, 9 * 128), (conv.own.bias, 9 * 128), (conv.back.weight, 9 * 128)]
-    for tensor, fan_in in [*bounds, (fc.own.weight, 512), (fc.back.weight, 10)]:
-        assert float(tensor.detach().abs().max()) == pytest.approx(fan_in**-0.5, rel=0.02)
-    assert not torch.equal(conv.own.weight, conv.back.weight)
-    assert torch.equal(again.blocks[4].pieces[0].own.weight, net.blocks[4].pieces[0].own.weight)
 
 
 class Doubled(dtp.Piece):

@@ -7,7 +7,6 @@ from torch import nn
 
 import alkit
 from alkit.elastic import Network
-from alkit.elastic.freeze import Observation, policy
 from alkit.elastic.settings import Settings
 from tests.make import labelled
 from tests.unit.elastic.helpers import SETTINGS, images, make_vit, train
@@ -37,22 +36,6 @@ def test_layers_freeze_one_by_one_if_it_is_asked_for():
     alkit.fit(record.model, (X, Y), epochs=1, progress=False)
     active = [all(p.requires_grad for p in unit.parameters()) for unit in record.model.units]
     assert active == [False] * (1 + frozen) + [True] * (4 - frozen)
-
-
-def test_units_a_layer_may_be_three():
-    network = Network(maps(*[8] * 8, 3), 2, F.cross_entropy, units_a_layer=3)
-    assert [network.layer_of(unit) for unit in range(8)] == [None, 0, 0, 0, 1, 1, 1, None]
-    record = fit(network, epochs=3, freeze="schedule")
-    assert network.frozen == record.details.layouts[-1].frozen > 0
-
-
-def test_a_layer_without_anything_to_learn_decides_nothing():
-    assert policy("gradnorm")(Observation(4, 0, 3, ((0.1, 0.5, -1.0, 0.9),))) == 1
-    model, seen = maps(8, 8, 8, 8, 8, 3), []
-    model[2].requires_grad_(False)
-    fit(model, freeze=lambda now: seen.extend(now.norms) or 0, epochs=3)
-    assert {row[1] for row in seen} == {-1.0}
-    assert all(min(row[0], row[2]) > 0 for row in seen)
 
 
 def changed(change, **options):

@@ -5,10 +5,8 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from alkit import launch, train_epoch
-from alkit.engine.caller import CallerState
 from tests.helpers import dense_model, differences, made_batches, state_of, train_blocks
 from tests.unit.delayed.nets import bits, mlp, momentum, vectors
 
@@ -56,28 +54,3 @@ def test_autocast_around_an_epoch_follows_the_weights(mode):
         with AUTOCAST():
             train_epoch(within, [batch], mode)
     assert not differences(state_of(around), state_of(within))
-
-
-def test_ranks_begin_with_the_callers_defaults():
-    before = torch.get_default_dtype()
-    try:
-        torch.set_default_dtype(torch.float64)
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        with torch.no_grad():
-            assert launch(CallerState.here, ranks=1) == [CallerState.here()]
-    finally:
-        torch.use_deterministic_algorithms(False)
-        torch.set_default_dtype(before)
-
-
-def test_compiled_blocks_train_compiled():
-    """Fused dropout of a compiled block draws what the plain one does."""
-    torch._dynamo.reset()
-    counter = CompileCounterWithBackend("aot_eager")
-    model, plain = dense_model(2), dense_model(2)
-    for layer in model:
-        layer.enc.f = torch.compile(layer.enc.f, backend=counter)
-    for each in (model, plain):
-        train_epoch(each, made_batches(3), "al_pipeline", 2)
-    assert counter.frame_count >= 1
-    torch.testing.assert_close(list(model.parameters()), list(plain.parameters()))

@@ -23,7 +23,6 @@ import alkit
 from alkit import fit
 from alkit.base import files
 from alkit.engine.checkpoint import load, save
-from alkit.engine.rates import rates
 from tests.helpers import differences, state_of
 from tests.make import MODELS, Spy, al_model, bp_model, spied, toy
 
@@ -104,26 +103,6 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch, fault):
     monkeypatch.undo()
     assert load(path) == {"n": 1}
     assert [file.name for file in tmp_path.iterdir()] == ["run.pt"]
-
-
-@pytest.mark.parametrize("turns", [("al", "al_pipeline", "al_fm", "al_m"), ("bp",) * 4])
-def test_interrupted_often_ends_in_the_same_bits(tmp_path, turns):
-    """As in a notebook: the cell is run again on the model that the interrupt left spoilt.
-
-    The last process builds other first weights: all must come from the checkpoint.
-    """
-    path, first = tmp_path / "run.pt", turns[0]
-    model, extra = MODELS[first](), {"callbacks": [lambda row, _: {"twice": 2 * row["epoch"]}]}
-    base = rates(model)
-    for epoch, mode in zip((0, 0, 2, 3), turns, strict=True):
-        _interrupt(mode, path, epoch, model=model, **extra)
-        assert len(load(path)["rows"]) == epoch
-        assert rates(model) == base
-    expected = _run(first, toy(), **extra)
-    last, other = "al_pipeline" if first == "al" else "bp", MODELS[first](seed=1)
-    assert not differences(expected, _run(last, toy(), path, other, workers=2, **extra))
-    assert rates(other) == base
-    assert differences(expected, _run(first, toy(), model=MODELS[first](seed=1), **extra))
 
 
 @pytest.fixture(scope="module")
@@ -244,21 +223,3 @@ def test_two_runs_on_one_file_are_told_apart(tmp_path):
     own = OPTIONS | {"epochs": 1, "checkpoint": tmp_path / "run.pt", "metrics": {"again": again}}
     fit(bp_model(), toy(), method="bp", **own)
     assert said
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_finished_run_is_not_trained_again(tmp_path, killed):
-    """It is tested by what is given now, also if it was killed before its test."""
-    path, data, model = tmp_path / "run.pt", toy(), al_model(seed=1)
-    expected = _run("al", data, None if killed else path)
-    if killed:
-        failing = spied(data, test=Spy(data.test, fail_at=(None, 0)))
-        with pytest.raises(KeyboardInterrupt):
-            _run("al", failing, path)
-    train, test = Spy(data.train), Spy(data.test)
-    written = path.stat().st_mtime_ns
-    assert not differences(expected, _run("al", spied(data, train, test), path, model))
-    assert all(asked == {"shuffle": False} for asked in train.asked)  # looked at, not trained
-    assert test.asked
-    assert path.stat().st_mtime_ns == written
-    assert rates(model) == rates(al_model())

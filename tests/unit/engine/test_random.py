@@ -9,7 +9,6 @@ from torch import nn
 
 import alkit
 from alkit.engine.random import may_draw, random_from
-from studies.al.networks import EncoderBlock
 
 ROWS, TEXT, PICTURES = torch.randn(4, 8), torch.randn(4, 5, 8), torch.randn(4, 8, 8, 8)
 # made once, so that only what a forward draws is left to differ
@@ -57,21 +56,6 @@ def test_coins_are_fair_and_follow_the_key(p):
         assert abs(both - p * p) <= 6 * spread + 1e-4
     assert torch.equal(coins, draw(1))
     assert p in (0, 1) or not torch.equal(coins, draw(2))
-
-
-def test_what_needs_no_chance_of_ours_is_left_alone():
-    """Attention without dropout, a caller's own generator; what can't be keyed is refused."""
-    q, x = torch.randn(2, 1, 4, 8), torch.randn(2, 3, 8)
-    expected = torch.rand(3, generator=torch.Generator().manual_seed(5))
-    block = EncoderBlock(8, 2, 16, dropout=0.0)
-    unkeyed = torch.ops.aten._scaled_dot_product_efficient_attention
-    plain = F.scaled_dot_product_attention(q, q, q)
-    with random_from(0):
-        assert torch.equal(F.scaled_dot_product_attention(q, q, q, dropout_p=0.0), plain)
-        assert torch.equal(torch.rand(3, generator=torch.Generator().manual_seed(5)), expected)
-        block((x, torch.ones(2, 3, dtype=torch.bool)))[0].sum().backward()
-        with pytest.raises(RuntimeError, match="outside of torch.compile"):
-            unkeyed(q, q, q, None, False, 0.5)
 
 
 def encoder(*options):

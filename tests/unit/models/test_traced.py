@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import alkit
-from alkit.al.bridges import pool_of
 from alkit.models.traced import NotTraced, trace
 from tests.make import labelled
 
@@ -149,19 +148,6 @@ class Padded(nn.Module):
         return self.head((h * kept).sum(1) / kept.sum(1))
 
 
-class Ladder(nn.Module):
-    """A U of convolutions with a head of its own, below which two values are live."""
-
-    def __init__(self):
-        super().__init__()
-        self.down, self.deep = nn.Conv2d(1, 4, 3, 2, 1), nn.Conv2d(4, 8, 3, 1, 1)
-        self.up, self.out = nn.Conv2d(8, 4, 3, 1, 1), nn.Conv2d(8, 2, 1)
-
-    def forward(self, x):
-        low = F.relu(self.down(x))
-        return self.out(torch.cat([F.relu(self.up(F.relu(self.deep(low)))), low], 1))
-
-
 TEXTS = torch.tensor([[3, 4, 5, 6, 0], [7, 8, 0, 0, 0], [1, 2, 3, 0, 0], [5, 5, 5, 5, 5]])
 
 
@@ -177,15 +163,6 @@ def test_a_mask_travels_freely_and_behind_what_weights_have_made(mask_first):
     assert torch.equal(through(blocks, TEXTS), network(TEXTS))
 
 
-def test_where_all_but_the_head_would_be_one_block_a_skip_is_cut():
-    torch.manual_seed(0)
-    network, x = Ladder(), torch.randn(2, 1, 8, 8)
-    blocks = trace(network)
-    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
-    assert sizes == [40, 296, 292, 18]
-    assert torch.equal(through(blocks, x), network(x))
-
-
 def test_tied_weights_stay_in_one_block():
     class Tied(Padded):
         def forward(self, x):
@@ -193,29 +170,3 @@ def test_tied_weights_stay_in_one_block():
 
     with pytest.raises(NotTraced, match="weights are used early and late"):
         trace(Tied())
-
-
-def texts_trained(method, **options):
-    """Train on batches of 5, 5 and 2 texts."""
-    torch.manual_seed(0)
-    network, data = Padded(), (TEXTS.repeat(3, 1), torch.arange(12) % 3)
-    options |= {"optimizer": torch.optim.SGD, "lr": 0.1, "epochs": 2, "batch_size": 5}
-    return network, fitted(network, method, data, **options).history.loss
-
-
-@pytest.mark.parametrize(("method", "micro"), [("1f1b", 1), ("gpipe", 2), ("zero_bubble", 2)])
-def test_padded_texts_in_parts_take_backprops_steps(method, micro):
-    whole, losses = texts_trained("bp")
-    network, found = texts_trained(method, micro=micro)
-    assert found.tolist() == pytest.approx(losses.tolist(), rel=1e-5)
-    for one, other in zip(network.parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(one, other)
-
-
-def test_a_mask_of_padding_is_not_taken_for_one_of_words():
-    """torch's mask marks padding, alkit's own marks words: what travels along is left aside."""
-    x, mask = torch.randn(2, 3, 4), torch.tensor([[False, False, True], [False, True, True]])
-    block = trace(Padded())[0]
-    assert torch.equal(pool_of(block, (x, mask))((x, mask)), x.mean(1))
-    words = x.masked_fill(mask.unsqueeze(2), 0).sum(1) / torch.tensor([[2.0], [1.0]])
-    torch.testing.assert_close(pool_of(nn.Identity(), (x, ~mask))((x, ~mask)), words)
