@@ -125,6 +125,30 @@ def test_a_loss_that_would_have_to_learn_is_refused(method):
     alkit.fit(net(), (X, Y), method=method, loss=Warm().requires_grad_(False), **QUIET)
 
 
+class Written(nn.Module):
+    """Begins in place, with a module that is registered last."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.relu = nn.Linear(8, 8), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        return self.linear(self.relu(x)) + x
+
+
+@pytest.mark.parametrize("method", ["seq", "1f1b", "pipedream", "fr", "elastic", "splitfed"])
+def test_a_block_may_begin_in_place(method):
+    def run(name, **options):
+        torch.manual_seed(0)
+        blocks = [nn.Linear(8, 8), Written(), nn.Linear(8, 3)]
+        given = {"lr": 0.1, "optimizer": sgd} | options | QUIET
+        return alkit.fit(blocks, (X, Y), method=name, **given).losses.flatten()
+
+    own = run(method, cuts=[1]) if method != "elastic" else run(method)
+    if method in ("seq", "1f1b"):
+        torch.testing.assert_close(own, run("bp").flatten(), rtol=1e-4, atol=1e-5)
+
+
 def test_target_propagation_refuses_a_weight_of_two_blocks():
     tied = nn.Linear(8, 8)
     with pytest.raises(ValueError, match="share"):

@@ -67,6 +67,13 @@ def test_a_late_label_is_named(family):
         family.fit(net(), late)
 
 
+@held([each for each in FAMILIES if each.method in "seq 1f1b ddg pipedream fr dtp".split()])
+def test_late_rows_of_several_labels_are_refused(family):
+    shares = [(x, one_hot(y, C).float()) for x, y in BATCHES]
+    with pytest.raises(ValueError, match="add up to 1"):
+        family.fit(net(), [*shares[:3], (X[:8], torch.ones(8, C))])
+
+
 @held(FAMILIES)
 def test_rows_in_memory_are_all_looked_at(family):
     shares = one_hot(Y, C).float()

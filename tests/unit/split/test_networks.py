@@ -21,7 +21,6 @@ KIB = {
     "ResNet50": [16, *[64] * 3, *[32] * 4, *[16] * 6, *[8] * 3],
     "MobileNetLarge": [16, 16, 6, 6, *[2.5] * 3, *[1.25] * 4, 1.75, 1.75, *[0.625] * 3, 3.75, 5],
 }
-ON_THE_DEVICE = [9_536, 83_520, 157_504, 387_648, 683_072, 1_602_112]  # ResNet18, by cut
 
 
 def parameters(units):
@@ -46,5 +45,3 @@ def test_units_parameters_and_bytes_at_every_cut(name):
     if name == "VGG5":  # digits take fewer
         assert parameters(build(name, channels=1, side=28)) == 458_890
         assert not has_batch_norm(build(name, norm="group"))
-    if name == "ResNet18":
-        assert [parameters(units[:cut]) for cut in range(1, 7)] == ON_THE_DEVICE
