@@ -3,7 +3,7 @@
 torchrun ... tests/fitted.py METHOD ...      every rank prints a digest of each method's run
 
 RUN: a folder for each method's checkpoint; DIE_AT=RANK:COUNT: the step of an optimiser at which
-that rank's process is killed, once a method; DIE_WITH=agent: and what started it.
+that rank's process is killed, once a method.
 """
 
 import hashlib
@@ -79,8 +79,6 @@ def _fatal(count: int, mark: Path) -> Callable[..., None]:
     def after_step(*_: Any) -> None:
         if next(calls, None) == count and not mark.exists():
             mark.touch()
-            if os.environ.get("DIE_WITH") == "agent":
-                os.kill(os.getppid(), signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
     return after_step
