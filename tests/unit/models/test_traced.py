@@ -170,25 +170,3 @@ def test_tied_weights_stay_in_one_block():
 
     with pytest.raises(NotTraced, match="weights are used early and late"):
         trace(Tied())
-
-
-class Ladder(nn.Module):
-    """A U of convolutions with a head of its own, below which two values are live."""
-
-    def __init__(self):
-        super().__init__()
-        self.down, self.deep = nn.Conv2d(1, 4, 3, 2, 1), nn.Conv2d(4, 8, 3, 1, 1)
-        self.up, self.out = nn.Conv2d(8, 4, 3, 1, 1), nn.Conv2d(8, 2, 1)
-
-    def forward(self, x):
-        low = F.relu(self.down(x))
-        return self.out(torch.cat([F.relu(self.up(F.relu(self.deep(low)))), low], 1))
-
-
-def test_where_all_but_the_head_would_be_one_block_a_skip_is_cut():
-    torch.manual_seed(0)
-    network, x = Ladder(), torch.randn(2, 1, 8, 8)
-    blocks = trace(network)
-    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
-    assert sizes == [40, 296, 292, 18]
-    assert torch.equal(through(blocks, x), network(x))
