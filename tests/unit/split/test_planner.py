@@ -70,8 +70,9 @@ def test_brute_force(seed):
         return whole + 2 * weights * (1 / link.up_bps + 1 / link.down_bps)
 
     pairs = [(0, 1), (4, 1), *itertools.product((1, 2, 3), range(1, 13))]
-    chosen = candidates(device, server, link, workload)[0]
-    assert chosen.epoch_s == pytest.approx(min(epoch(*pair) for pair in pairs))
+    found = candidates(device, server, link, workload)
+    assert found[0].epoch_s == pytest.approx(min(epoch(*pair) for pair in pairs))
+    assert {each.cut for each in found} == {*range(5)}
 
 
 def test_a_profile_and_the_workload_of_a_device():

@@ -122,7 +122,6 @@ def test_a_killed_device_that_is_started_again_costs_the_open_round(tmp_path):
 
 BAD = [
     ("batch = true", "is no int"),
-    ("units = 3", "no key of a file"),
     ("cut = 1\nlayer_num_on_client = 2", "set twice"),
     ("lr = nan", "lr is nan"),
     ("uplink_mbit = inf", "uplink_mbit is inf"),
