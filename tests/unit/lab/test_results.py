@@ -62,7 +62,9 @@ def test_a_cell_run_twice_counts_once():
     run.record("loss", 1.0, method="al", extra={"epoch": 1})
     run.record("loss", 2.0, method="al", extra={"epoch": 2})
     run.record("loss", 3.0, method="al", extra={"epoch": 1})
-    assert [row["value"] for row in run.rows] == [3.0, 2.0]
+    results.merge([run.save()])
+    rows = [(row["value"], row["epoch"], row["unit"]) for row in results.rows_of("x")]
+    assert rows == [(3.0, 1, None), (2.0, 2, None)]
 
 
 # ---- tables
