@@ -16,7 +16,7 @@ TESTS = {  # folder: the long tests that see a change in it
     "alkit": ["tests/unit/test_sim.py"],
     "tests/sim": ["tests/unit/test_sim.py"],
     "tests/gpu": ["tests/unit/test_sim.py"],
-    "alkit/engine": ["tests/unit/front", "tests/unit/engine", "tests/unit/test_tasks.py"],
+    "alkit/engine": ["tests/unit/engine", "tests/unit/test_tasks.py"],
     "alkit/split": ["tests/unit/split"],
     "alkit/elastic": ["tests/conformance/test_kept.py"],
 }

@@ -1,5 +1,6 @@
 """Corrections of old gradients: each against a loop over scalars, and what they leave alone."""
 
+from functools import partial
 from operator import mul
 
 import pytest
@@ -26,16 +27,8 @@ def half_square(y, _):
     return (y**2 / 2).mean()
 
 
-def momentum(parameters):
-    return torch.optim.SGD(parameters, lr=RATE, momentum=0.5)
-
-
-def plain_sgd(parameters):
-    return torch.optim.SGD(parameters, lr=RATE)
-
-
-def adam(parameters):
-    return torch.optim.Adam(parameters, lr=RATE)
+plain_sgd, adam = partial(torch.optim.SGD, lr=RATE), partial(torch.optim.Adam, lr=RATE)
+momentum, decayed = partial(plain_sgd, momentum=0.5), partial(plain_sgd, weight_decay=0.1)
 
 
 def scalars(correction, optimizer, executor="single"):
@@ -46,7 +39,7 @@ def scalars(correction, optimizer, executor="single"):
     return [module.blocks[0].w.item() for module in pipeline]
 
 
-def loop(predict=0.0, gaps=False, mu=0.0):
+def loop(predict=0.0, gaps=False, mu=0.0, decay=0.0):
     """The same by hand: all versions are kept, and every batch looks up what it saw."""
     versions = [[1.0], [1.0], [1.0]]
     speed, sizes = [0.0] * 3, [[], [], []]
@@ -60,7 +53,7 @@ def loop(predict=0.0, gaps=False, mu=0.0):
             value *= used[k]
         error = value
         for k in (2, 1, 0):
-            gradient = error * inputs[k]
+            gradient = error * inputs[k] + decay * versions[k][m]
             error *= used[k]
             if gaps and sizes[k]:
                 gap = abs(versions[k][m] - versions[k][seen[k]])
@@ -79,6 +72,7 @@ CASES = {
     "none": (None, {}, plain_sgd),
     "predict": (Predict(), {"predict": 1.0, "mu": 0.5}, momentum),
     "gap_aware": (GapAware(), {"gaps": True}, plain_sgd),
+    "gap_aware, decay": (GapAware(), {"gaps": True, "decay": 0.1}, decayed),
     "gap_aware, momentum": (GapAware(), {"gaps": True, "mu": 0.5}, momentum),
 }
 
