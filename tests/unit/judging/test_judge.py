@@ -34,7 +34,12 @@ def test_a_fault_is_named_by_kind_and_place(name):
     assert cases
     for case in cases:
         plant(case)
+        drawn_from, state = torch.get_rng_state(), [*case.net.state_dict().values()]
+        before = [each.clone() for each in state]
         found = judged(case)
+        assert torch.equal(drawn_from, torch.get_rng_state())  # a judge leaves no trace
+        assert all(map(torch.equal, before, state))
+        assert all(part.training for part in case.net.modules())
         where = len(case.stages) - 1 if stage == -1 else stage
         assert (found.kind, found.stage) == (kind, where), (case, str(found))
 
