@@ -1,4 +1,4 @@
-"""The command `alkit`: notebooks and sweeps, the committed results, programs of split learning."""
+"""The command `alkit`: notebooks and sweeps, the committed results, the order of a pipeline."""
 
 import argparse
 import ast
@@ -19,7 +19,6 @@ import alkit
 from alkit.base import paths
 from alkit.judging import orders
 from alkit.lab import parameters, results
-from alkit.split import program
 
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 ENDED = ("done", "before")
@@ -27,15 +26,14 @@ ENDED = ("done", "before")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 1 for a failed run, 2 for bad input."""
-    options = _parser().parse_args(arguments, argparse.Namespace(front=alkit))
+    options = _parser().parse_args(arguments)
     # SIGTERM ends the command as tidily as Ctrl-C does
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         return options.command(options) or OK
     except (ValueError, OSError, ModuleNotFoundError) as error:
         where = "" if (paths.root() / "notebooks").is_dir() else "; no checkout of alkit is here"
-        bad = FAILED if isinstance(error, ConnectionError) else BAD_INPUT
-        return _complain(f"{error}{where}", bad)
+        return _complain(f"{error}{where}", BAD_INPUT)
     except KeyboardInterrupt:
         return _complain("interrupted; no process of it is left", INTERRUPTED)
     finally:
@@ -71,7 +69,6 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--notebook", default="", help="only of this notebook")
     shown.add_argument("--add", nargs="+", metavar="FILE", help="put these record.json there")
     shown.set_defaults(command=_results)
-    program.add(commands)
     orders.add(commands)
     return parser
 

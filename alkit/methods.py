@@ -21,7 +21,6 @@ from alkit.schedule.task import Schedule, al, al_fm, al_m, al_pipeline
 from alkit.split.schedule import split
 from alkit.split.settings import TABLE as SPLIT
 
-ROOMS = {"local": "al"}  # of families that live in the room of another
 STAGES = 3  # of the schedules that are looked at
 OLD, REPLAYED = "gradients of old weights", "old gradients through new weights, a forward replayed"
 COSTS = {
@@ -80,7 +79,7 @@ class Method:
     @property
     def room(self) -> str:
         """The folder of the package that holds it."""
-        return ROOMS.get(self.family, self.family)
+        return "al" if self.family == "local" else self.family
 
     @property
     def settings(self) -> type:

@@ -28,7 +28,9 @@ def run(*command: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, env=environment(**variables), timeout=LIMIT_S, **kept)
 
 
-def on_one(*script: str, restarts: int = 0, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """Run a script as two ranks of this machine, over loopback."""
-    options = "--standalone", "--nproc-per-node=2", f"--max-restarts={restarts}"
+def on_one(
+    *script: str, ranks: int = 2, restarts: int = 0, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a script as ranks of this machine, over loopback."""
+    options = "--standalone", f"--nproc-per-node={ranks}", f"--max-restarts={restarts}"
     return run(*torchrun(*options), *script, GLOO_SOCKET_IFNAME="lo", **variables)

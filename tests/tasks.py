@@ -3,6 +3,7 @@
 python -m tests.tasks       write files and outputs into the pages
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -27,6 +28,11 @@ def printed(page: Path) -> str:
     script = str(page.with_suffix(".py"))
     if page.stem == "machines":
         done = machines.on_one(script, "elastic")
+    elif page.stem == "split_at_home":
+        with TemporaryDirectory() as home:
+            own = json.loads(page.with_suffix(".json").read_text()) | {"folder": home}
+            (file := Path(home) / "run.json").write_text(json.dumps(own))
+            done = machines.on_one(script, str(file), ranks=3)
     elif page.stem == "restarts":
         with TemporaryDirectory() as home:
             done = machines.on_one(script, "al_pipeline", f"{home}/run.ckpt")

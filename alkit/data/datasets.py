@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 import yaml
-from torch.nn.functional import interpolate, pad
+from torch.nn.functional import interpolate
 from tqdm.auto import tqdm
 
 from alkit.base import paths
@@ -45,7 +45,7 @@ def load(name: str, *, seed: int = 0, **options: Any) -> DataSet:
             "tiny_imagenet", "cifar10", "cifar100", "mnist", "svhn" and texts "ag_news", "dbpedia",
             "imdb", "sst2" are read from the official archive or a part of it, see `find`.
         options: of texts `max_len` (words kept of each) and `max_size` (rows of the vocabulary);
-            `size` of digits and tiny ImageNet, `side` of MNIST.
+            `size` of digits and tiny ImageNet.
 
     Example:
         >>> load("digits").describe()
@@ -147,8 +147,7 @@ def _cifar(name: str, key: str, *, seed: int) -> DataSet:
     return _images(name, halves, [each.decode() for each in names], seed)
 
 
-def _mnist(*, seed: int, side: int = 28) -> DataSet:
-    """Give `side=32` for networks with five pools: a border of two black pixels."""
+def _mnist(*, seed: int) -> DataSet:
     home, halves = find("mnist").parent, []
     for half in ("train", "t10k"):
         files = [home / f"{half}-{each}-ubyte.gz" for each in ("images-idx3", "labels-idx1")]
@@ -156,7 +155,7 @@ def _mnist(*, seed: int, side: int = 28) -> DataSet:
         x, y = (each.read(archives.MOST) for each in packed)
         pixels = torch.tensor(np.frombuffer(x, np.uint8, offset=16)).view(-1, 1, 28, 28)
         labels = torch.tensor(np.frombuffer(y, np.uint8, offset=8))
-        halves.append((pad(pixels, [(side - 28) // 2] * 4), labels))
+        halves.append((pixels, labels))
     return _images("mnist", halves, DIGITS, seed)
 
 

@@ -109,13 +109,18 @@ class Part(Pairs):
 
     def floats(self) -> "Part":
         """Return the part with images of bytes as the floats that its batches hold."""
-        if not self.is_bytes:
-            return self
-        return replace(self, x=self._scaled(self.x.float().div_(255)), mean=None, std=None)
+        return replace(self, x=self.images(self.x), mean=None, std=None) if self.is_bytes else self
 
-    def _scaled(self, x: Tensor) -> Tensor:
+    def images(self, x: Tensor, drawn: Any = None) -> Tensor:
+        """Return images of the part as batches hold them, augmented by draws where there are."""
+        kind = "none" if drawn is None else self.augment
+        if kind != "none":  # bytes move in a quarter of the time of floats
+            x = crop_and_flip(x, drawn, kind)
+        if not self.is_bytes:
+            return x
+        x = x.float().div_(255)
         mean, std = (torch.tensor(scale)[:, None, None] for scale in (self.mean, self.std))
-        return x.sub_(mean).div_(std)
+        return (colours(x, drawn) if kind == "strong" else x).sub_(mean).div_(std)
 
     def _order(self, generator: torch.Generator) -> Tensor:
         return torch.randperm(len(self), generator=generator)
@@ -127,13 +132,7 @@ class Part(Pairs):
             mask_BT = x != PAD
             longest = int(mask_BT.sum(dim=1).max())
             return (x[:, :longest].contiguous(), mask_BT[:, :longest].contiguous()), y_B
-        kind, drawn = self.augment if key else "none", generator_for("augment", *key, number)
-        if kind != "none":  # bytes move in a quarter of the time of floats
-            x = crop_and_flip(x, drawn, kind)
-        if not self.is_bytes:
-            return x, y_B
-        x = x.float().div_(255)
-        return self._scaled(colours(x, drawn) if kind == "strong" else x), y_B
+        return self.images(x, generator_for("augment", *key, number) if key else None), y_B
 
 
 @dataclass(frozen=True, eq=False, repr=False)

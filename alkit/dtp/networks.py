@@ -148,7 +148,7 @@ def network(
         seed: of all weights.
         changes: instead of what `NETWORKS` says: `pool=(3, 2, 0)` is lenet's in the published code.
     Raises:
-        ValueError: an unknown name, or pictures that are too small; says what is allowed.
+        ValueError: an unknown name.
     """
     if name not in NETWORKS:
         raise ValueError(f"network is {name!r}: give {', '.join(NETWORKS)}")
@@ -184,8 +184,6 @@ def _layers(
         layers.append([nn.Conv2d(a, b, kernel, padding=kernel // 2), *after])
     for _ in widths:
         side = (side + 2 * padding - size) // stride + 1
-    if side < 1:
-        raise ValueError(f"pictures are too small for {len(widths)} pools")
     for a, b in pairwise((widths[-1] * side**2, *hidden, classes)):
         layers.append([nn.Linear(a, b), activation()])
     layers[len(widths)].insert(0, nn.Flatten())

@@ -6,6 +6,7 @@ from functools import partial
 
 import torch
 
+from alkit.base.arguments import check_whole
 from alkit.engine.optimizers import Factory
 
 # what the feedback learns, and how targets come down
@@ -54,8 +55,7 @@ class Settings:
         for name, allowed in ALLOWED.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} is {getattr(self, name)!r}: give {', '.join(allowed)}")
-        if self.samples < 1:
-            raise ValueError(f"samples is {self.samples}: it must be at least 1")
+        check_whole(samples=self.samples)
 
 
 def aligned(name: str, value: Each, loops: Mapping[int, str]) -> dict[int, float]:

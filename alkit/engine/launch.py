@@ -32,6 +32,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from alkit.base.arguments import check_whole
 from alkit.engine.caller import CallerState
 
 PRELOADED = ["torch", "torch.distributed", "torch._dynamo", "pandas", "tqdm.auto"]
@@ -114,8 +115,7 @@ def launch(
         RankFailed: the first rank that failed. None is left running then.
         ValueError: fewer than one rank.
     """
-    if ranks < 1:
-        raise ValueError(f"ranks is {ranks}: it must be at least 1")
+    check_whole(ranks=ranks)
     own = {"PYTHONUNBUFFERED": "1", "GLOO_SOCKET_IFNAME": LOOPBACK}
     task = cloudpickle.dumps(partial(CallerState.here().run, function, *arguments))
     setup = {"ranks": ranks, "threads": threads, "environment": {**os.environ, **own}, "task": task}

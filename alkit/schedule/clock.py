@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import islice
 
-from alkit.schedule.task import Place, Schedule, Task
+from alkit.schedule.task import Place, Schedule, Task, check_positive
 from alkit.schedule.timeline import Interval, Timeline
 
 Durations = Mapping[tuple[str, int], float] | Callable[[Task], float]
@@ -48,8 +48,7 @@ def simulate(
     Durations are seconds by (kind, stage), or a function of the task; `cores` tasks, by default one
     a worker, may run at the same time.
     """
-    if batches < 1 or (cores is not None and cores < 1):
-        raise ValueError(f"batches is {batches} and cores is {cores}: both must be at least 1")
+    check_positive(batches=batches, cores=schedule.workers if cores is None else cores)
     seconds = durations if callable(durations) else lambda task: durations[task[:2]]
     return _Clock(schedule, seconds, batches, cores or schedule.workers).run()
 

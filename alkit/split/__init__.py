@@ -4,7 +4,7 @@ settings, published              the systems as rows of a table; settings of a r
 schedule, half, stream           an iteration: four lanes, head and tail, samples of a device
 pairs, ranks, trainer, fit       rounds and averages in one process, or on machines, in the one loop
 planner, profile, times          where to cut
-networks, results, program       a run by a file: `alkit split`
+networks, results                the published networks, and their table of results
 """
 
 from alkit.split.networks import NETWORKS, build

@@ -17,7 +17,7 @@ from alkit.engine.loop import train_epochs
 from alkit.engine.rates import EachBatch
 from alkit.engine.trainer import Plan, Record, fit_on_ranks, meet
 from alkit.models.blocks import sending_one
-from alkit.split.half import check_units, factory_of
+from alkit.split.half import check_units
 from alkit.split.networks import has_batch_norm
 from alkit.split.pairs import Pairs
 from alkit.split.ranks import RankPairs, agreed
@@ -59,7 +59,8 @@ def _fit(model: Whole, plan: Plan) -> Record:
     if plan.on_ranks:
         settings, channels = agreed(settings, list(model), streams, plan.checkpoint)
         kind = partial(RankPairs, channels=channels)  # type: ignore[assignment]
-    pairs = kind(list(model), settings, streams, factory_of(settings, plan.optimizer), named)
+    optimizer: Any = partial(plan.optimizer, lr=settings.lr)  # type: ignore[misc]
+    pairs = kind(list(model), settings, streams, optimizer, named)
     trainer, identity = Trainer(model, pairs, group), settings.plain()
     if (epochs := identity.pop("epochs")) != pairs.rounds:
         identity["epochs of a device"] = epochs

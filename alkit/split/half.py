@@ -19,18 +19,12 @@ from torch import Tensor, nn
 
 from alkit.base.arguments import given
 from alkit.engine.device import place
-from alkit.engine.optimizers import Factory, check_reached, check_untied, made
+from alkit.engine.optimizers import check_reached, check_untied, made
 from alkit.engine.random import noise_of
 from alkit.engine.stage import Graph, Inputs, leaf
-from alkit.split.settings import Settings
 
 SGD = partial(torch.optim.SGD, momentum=0.9)  # of the experiments
 Optimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-
-
-def factory_of(settings: Settings, own: Factory | None = None) -> Optimizer:
-    """Return the factory of the optimisers of both sides: as given, or SGD with momentum."""
-    return partial(own or SGD, lr=settings.lr)
 
 
 class Half:

@@ -1,23 +1,18 @@
 """Times and results of a run on ranks, as a table with a row a device.
 
 The published columns are here under their names. Seconds are sums over the run, `comm amount` is
-MiB in messages, both ways, and lists are by round. Other columns are cut, micro-batches, idle
-shares by lane, versions, seed. Overlapping transfers of a link are not added up; one ends
-when its receiver takes it.
+MiB in messages, both ways, and lists are by round. Other columns are cut, micro-batches and idle
+shares by lane. Overlapping transfers of a link are not added up; one ends when its receiver takes
+it.
 """
 
-import json
-import platform
 from collections import defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
-from alkit.base.files import replacing
 from alkit.engine.trainer import Record
 from alkit.schedule.timeline import Interval, Timeline
 from alkit.split.schedule import LANES
@@ -80,20 +75,6 @@ def table(name: str, record: Record, seen: Timeline, total_s: float) -> pd.DataF
                 "cut": settings.cut,
                 "micro": settings.micro,
                 **{f"{lane} idle": share for lane, share in idle.items()},
-                "method": settings.method,
-                "seed": settings.seed,
-                "torch": torch.__version__,
-                "python": platform.python_version(),
             }
         )
     return pd.DataFrame(rows)
-
-
-def write(folder: Path, frame: pd.DataFrame, record: Record, about: Mapping[str, Any]) -> None:
-    """Write `results.csv`, and `results.json` with losses by round and all of `about`."""
-    rounds = [{"losses": own.losses, "sizes": own.sizes} for own in record.details.rounds]
-    plain = {**about, "rounds": rounds, "history": record.history.to_dict("list")}
-    with replacing(folder / "results.csv") as partial:
-        frame.to_csv(partial, index=False)
-    with replacing(folder / "results.json") as partial:
-        partial.write_text(json.dumps(plain, indent=1), encoding="utf-8")

@@ -14,7 +14,7 @@ a thread; between machines a device runs the first two lanes and the server the 
 
 from collections.abc import Iterable, Iterator
 
-from alkit.schedule.task import Edge, Schedule, ScheduleError, Task
+from alkit.schedule.task import Edge, Schedule, Task, check_positive
 
 LANES = ("device", "uplink", "server", "downlink")
 DEVICE, UPLINK, SERVER, DOWNLINK = range(4)
@@ -23,8 +23,7 @@ AHEAD = 2  # batches that a device without a head may be ahead of the server
 
 def split(micro: int, *, returns: bool = True) -> Schedule:
     """Return the schedule of iterations of `micro` micro-batches; a head's gradients come back."""
-    if micro < 1:
-        raise ScheduleError(f"micro is {micro}: it must be at least 1")
+    check_positive(micro=micro)
 
     def order(lane: int, batches: Iterable[int]) -> Iterator[Task]:
         for batch in batches:
@@ -67,8 +66,7 @@ def split_sizes(samples: int, micro: int, least: int = 1) -> list[int]:
         >>> split_sizes(10, 4)
         [3, 3, 2, 2]
     """
-    if samples < 1 or micro < 1:
-        raise ScheduleError(f"{samples} samples in {micro} micro-batches: both must be at least 1")
+    check_positive(samples=samples, micro=micro)
     count = max(1, min(micro, samples // least))
     small, larger = divmod(samples, count)
     return [small + 1] * larger + [small] * (count - larger)

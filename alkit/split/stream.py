@@ -8,7 +8,6 @@ Steps count on over epochs. Rounds are ranges of steps, and the server averages 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ import torch
 from torch import Tensor
 
 from alkit.base.seeds import generator_for, seed_for
-from alkit.data.augment import crop_and_flip
 from alkit.data.parts import Part
 from alkit.split.schedule import split_sizes
 from alkit.split.settings import Settings
@@ -41,7 +39,7 @@ def deal(samples: int, devices: int, size: int = 0, *, seed: int = 1994) -> list
 
 
 class Stream:
-    """The batches of one device, by its number; images of bytes become floats as in `part`."""
+    """The batches of one device, by its number; images become those of `part`."""
 
     def __init__(
         self, x: Tensor, y: Tensor, settings: Settings, device: int, part: Part | None = None
@@ -60,10 +58,8 @@ class Stream:
         epoch, at = divmod(step, len(ends) - 1)
         chosen = self._order(epoch)[ends[at] : ends[at + 1]]
         x, y, start = self.x[chosen], self.y[chosen], 0
-        if self.settings.augment == "weak":
-            x = crop_and_flip(x, generator_for(seed, "augment", self.device, step))
         if self.part is not None:
-            x = replace(self.part, x=x, y=y).floats().x
+            x = self.part.images(x, generator_for(seed, "augment", self.device, step))
         for size in step_sizes(self.settings, len(self.x), step, micro):
             rows = slice(start, start + size)
             yield MicroBatch(x[rows], y[rows], size / len(chosen))

@@ -1,44 +1,43 @@
-"""Split learning as the programs do it: a server and two devices, here three processes."""
+"""Split learning by a file: torchrun ... split_at_home.py RUN.json, on the server and each device.
 
-import socket
-import subprocess
-import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-import pandas as pd
-
-with socket.socket() as probe:  # a port that is free
-    probe.bind(("127.0.0.1", 0))
-    port = probe.getsockname()[1]
-
-CONFIG = f"""
-port = {port}
-devices = 2
-data = "digits"
-data_size = 400
-model = "VGG5"
-norm = "group"
-batch = 50
-epochs = 4
-cut = 2                 # units on a device
-micro = 2
+Rank 0 is the server, and every other rank a device.
 """
 
-with TemporaryDirectory() as home:
-    config = Path(home) / "run.toml"
-    config.write_text(CONFIG)
-    command = [sys.executable, "-m", "alkit", "split"]
-    options = ["--folder", str(Path(home) / "out"), "--quiet"]
-    parties = [["server", config], ["device", config, "-i", "0"], ["device", config, "-i", "1"]]
-    crew = [
-        subprocess.Popen([*command, *party, *options], stdout=subprocess.DEVNULL)
-        for party in parties
-    ]
-    try:
-        print("ended with:", [each.wait(timeout=300) for each in crew])
-    finally:
-        for each in crew:
-            each.terminate()
-    table = pd.read_csv(Path(home) / "out" / "results.csv")  # a row per device
-    print(table[["client_index", "cut", "micro", "test_accuracy"]].round(2).to_string(index=False))
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import torch
+
+import alkit
+from alkit.split import build, results
+
+run = json.loads(Path(sys.argv[1]).read_text())
+folder = Path(run["folder"])
+data = alkit.datasets.load(run["data"])
+if "augment" in run:
+    data = data.augmented(run["augment"])
+_, channels, side, _ = data.test.x.shape
+sizes = {"channels": channels, "side": side, "norm": run["norm"]}
+units = build(run["model"], data.num_classes, **sizes)  # every party builds the same
+
+with alkit.torchrun_group():  # torchrun says who is who
+    record = alkit.fit(
+        units,
+        data.train,
+        test=data.test if run.get("test", True) else None,
+        optimizer=partial(torch.optim.SGD, momentum=0.9),  # as published
+        checkpoint=folder / "run.ckpt",
+        events=str(folder / "events.csv"),  # who did what when
+        progress=False,
+        **run["fit"],
+    )
+    if torch.distributed.get_rank() == 0:
+        devices = torch.distributed.get_world_size() - 1
+        seen = results.read(folder / "events.csv", devices)
+        table = results.table(run["name"], record, seen, record.seconds)
+        table.to_csv(folder / "results.csv", index=False)  # a row per device
+        record.history.to_csv(folder / "history.csv", index=False)
+        shown = table[["client_index", "cut", "micro", "test_accuracy"]].round(2)
+        print(shown.to_string(index=False))

@@ -11,8 +11,7 @@ import alkit
 from alkit.base import tree
 from alkit.data.parts import DataSet, Part
 from alkit.engine.random import _draws, random_from
-from alkit.split.half import Half, factory_of
-from alkit.split.settings import Settings
+from alkit.split.half import SGD, Half
 from studies.al import families
 from tests.helpers import dense_model, differences, full_state, made_batches
 from tests.sim.device import operators, start
@@ -98,7 +97,7 @@ def test_cudnn_s_recurrent_layers():
 
 def test_halves_of_split_learning_take_and_give_host_memory():
     own = [unit.to("sim:0") for unit in units()]
-    make = factory_of(Settings())
+    make = partial(SGD, lr=0.01)
     head, tail = Half(own[:2], make), Half(own[2:], make, first=2, stage=1, is_last=True)
     part = head.forward([(*samples(6), 1.0)], 0, 0)
     tail.forward(part, 0, 0)

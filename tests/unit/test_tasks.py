@@ -15,6 +15,8 @@ WANTED |= {"regression", "split_at_home", "flower", "restarts", "judge"}
 def test_a_page_shows_its_script(page):
     shown = tasks.block(page, "python")
     assert shown == page.with_suffix(".py").read_text(), "run python -m tests.tasks"
+    for file in page.parent.glob(f"{page.stem}.json"):
+        assert tasks.block(page, "json") == file.read_text()
 
 
 @pytest.mark.machines

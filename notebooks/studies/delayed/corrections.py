@@ -103,15 +103,21 @@ class _Gaps(Correction):
         groups = self.optimizer.param_groups if self.optimizer else []
         of = {id(own): group for group in groups for own in group["params"]}
         before = {name: own.detach().clone() for name, own in parameters.items()}
+        apart = {}  # from the gradient, as AdamW's: the part of its decay that is too much
         for name, own in parameters.items():
             if own.grad is not None and name in self.squares:
-                mean = self.squares[name] / (1 - FORGETS**self.steps)
+                group, mean = of[id(own)], self.squares[name] / (1 - FORGETS**self.steps)
                 penalty = 1 + (before[name] - then[name]).abs() / (self.rate * mean.sqrt() + 1e-8)
-                decay = of[id(own)].get("weight_decay", 0.0)
-                own.grad = own.grad / penalty + decay * before[name] * (1 / penalty - 1)
+                more = group.get("weight_decay", 0.0) * before[name] * (1 - 1 / penalty)
+                own.grad = own.grad / penalty
+                if group.get("decoupled_weight_decay"):
+                    apart[name] = group["lr"] * more
+                else:
+                    own.grad -= more
         yield
         self.steps += 1
         for name, own in parameters.items():
+            own.data += apart.get(name, 0.0)
             self.rate = max(self.rate, rate := of[id(own)]["lr"])
             square = ((before[name] - own.detach()) / rate).square() if rate else 0.0
             self.squares[name] = FORGETS * self.squares.get(name, 0.0) + (1 - FORGETS) * square

@@ -1,10 +1,11 @@
 """A server and devices as processes on this machine, over loopback or over shaped links.
 
     with Links(2, up_mbit=10, down_mbit=25) as links:
-        outcome = run({"model": "VGG5", "devices": 2, "cut": 1, "micro": 10}, folder, links)
+        run = {"model": "VGG5", ..., "fit": {"method": "pipelearn", "cuts": [1], "micro": 10}}
+        outcome = started(run, 2, folder, links)
     outcome.iteration_s, outcome.table, outcome.timeline
 
-All processes have ended when `run` returns, whatever happens.
+All processes have ended when `started` returns, whatever happens.
 """
 
 import json
@@ -15,16 +16,19 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import pairwise
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 from typing import Any
 
 import pandas as pd
 
+from alkit.base.paths import root
 from alkit.schedule.timeline import Timeline
 from alkit.split import results
 from studies.split.links import SERVER_ADDRESS, Links
+
+SCRIPT = root() / "docs" / "tasks" / "split_at_home.py"
 
 
 @dataclass(frozen=True)
@@ -33,72 +37,81 @@ class Outcome:
 
     Attributes:
         table: see `alkit.split.results`.
-        plain: losses by round, and history.
+        history: a row a round.
         timeline: of all lanes.
     """
 
     table: pd.DataFrame
-    plain: dict[str, Any]
+    history: pd.DataFrame
     timeline: Timeline
 
     @property
     def iteration_s(self) -> float:
-        """The median seconds of an iteration on device 0, but for the first of each round."""
-        own = [i for i in self.timeline.intervals if i.resource == "device 0"]
-        ends_s = [i.end_s for i in own if i.kind == "update"]
-        rounds = accumulate(len(each["losses"]["0"]) for each in self.plain["rounds"])
-        first = {0, *rounds}
-        spans = enumerate(zip(ends_s, ends_s[1:], strict=False), 1)
-        return median(end - before for step, (before, end) in spans if step not in first)
+        """The median seconds of an iteration on device 0, but for those with an average."""
+        seen = self.timeline.intervals
+        ends_s = [i.end_s for i in seen if (i.resource, i.kind) == ("device 0", "update")]
+        averages_s = [i.start_s for i in seen if i.kind == "average"]
+        spans = (
+            span for span in pairwise(ends_s) if not any(span[0] < a < span[1] for a in averages_s)
+        )
+        return median(end - begun for begun, end in spans)
 
     @property
     def round_s(self) -> float:
         """Seconds of a round, the average included."""
-        return mean(self.plain["history"]["train_s"])
+        return float(self.history.train_s.mean())
 
 
-def run(
-    config: Mapping[str, Any],
+def started(
+    run: Mapping[str, Any],
+    devices: int,
     folder: Path,
     links: Links | None = None,
     *,
     limit_s: float = 600.0,
 ) -> Outcome:
-    """Run a configuration to its end.
+    """Run a file of docs/tasks/split_at_home.py to its end.
 
     Args:
-        config: keys of a file, without addresses.
+        run: the keys of the file, but for the folder.
         folder: a new one for all files.
         limit_s: seconds after which it is given up.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path, count = folder / "run.json", int(config.get("devices", 1))
-    address = {} if links is None else {"server_address": SERVER_ADDRESS}
-    path.write_text(json.dumps({**config, "folder": str(folder), "port": _free_port(), **address}))
-    crew = [_start("server", path, links), *(_start(at, path, links) for at in range(count))]
+    path, port = folder / "run.json", _free_port()
+    path.write_text(json.dumps({**run, "folder": str(folder)}))
+    crew = [_start(rank, devices + 1, port, path, links) for rank in range(devices + 1)]
     try:
         _wait(crew, folder, limit_s)
     finally:
         for process in crew:
             process.terminate()  # torchrun ends what it has started
             process.wait()
-    plain = json.loads((folder / "results.json").read_text())
-    table = pd.read_csv(folder / "results.csv")
-    return Outcome(table, plain, results.read(folder / "events.csv", count))
+    table, history = (pd.read_csv(folder / f"{each}.csv") for each in ("results", "history"))
+    return Outcome(table, history, results.read(folder / "events.csv", devices))
 
 
-def _start(who: int | str, path: Path, links: Links | None) -> "subprocess.Popen[bytes]":
-    words = [who] if who == "server" else ["device", "-i", str(who)]
-    command = [sys.executable, "-m", "alkit", "split", words[0], str(path), *words[1:], "--quiet"]
-    own = {"OMP_NUM_THREADS": "1"}
-    if links is not None:
-        own["GLOO_SOCKET_IFNAME"] = "s0" if who == "server" else "d0"
-    with (path.parent / f"{who}.log").open("wb") as said:
+def _start(
+    rank: int, ranks: int, port: int, path: Path, links: Links | None
+) -> "subprocess.Popen[bytes]":
+    address = "127.0.0.1" if links is None else SERVER_ADDRESS
+    options = f"--nnodes={ranks} --node-rank={rank} --master-addr={address} --master-port={port}"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *options.split(),
+        str(SCRIPT),
+        str(path),
+    ]
+    inside = "s0" if rank == 0 else "d0"
+    own = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo" if links is None else inside}
+    with (path.parent / f"{rank}.log").open("wb") as said:
         return subprocess.Popen(
-            command if links is None else links.inside(who, command),
+            command if links is None else links.inside(rank - 1 if rank else "server", command),
             stdout=said,
             stderr=subprocess.STDOUT,
-            env=os.environ | own,
+            env=os.environ | own | {"PYTHONPATH": str(root())},
         )
 
 

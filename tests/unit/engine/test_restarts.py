@@ -8,7 +8,7 @@ from tests import fitted, machines
 @pytest.mark.machines
 def test_a_killed_rank_is_started_again(tmp_path):
     """Each method's run loses a rank once."""
-    methods = "pipedream", "elastic", "dtp"
+    methods = "pipedream", "pipelearn", "elastic", "dtp"
     own = {"RUN": str(tmp_path), "DIE_AT": "1:6", "restarts": len(methods)}
     done = machines.on_one(fitted.__file__, *methods, **own)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from alkit.base.seeds import generator_for
 from alkit.engine.device import devices_named
-from alkit.split.half import factory_of
+from alkit.split.half import SGD
 from alkit.split.networks import has_batch_norm
 from alkit.split.pairs import Pairs
 from alkit.split.settings import Settings
@@ -57,7 +57,9 @@ def pairs_of(blocks, samples, *, cut=1, optimizer=None, device=(), **options) ->
     fixed = {"units": len(blocks), "devices": len(samples), "least": least}
     settings = Settings(cuts=cut, **fixed | options)
     streams = [Stream(*own, settings, at) for at, own in enumerate(samples)]
-    pairs = Pairs(blocks, settings, streams, factory_of(settings, optimizer), devices_named(device))
+    pairs = Pairs(
+        blocks, settings, streams, partial(optimizer or SGD, lr=settings.lr), devices_named(device)
+    )
     rounds, losses = [pairs.round(number) for number in range(pairs.rounds)], defaultdict(list)
     for each in rounds:
         for at, own in each.losses.items():

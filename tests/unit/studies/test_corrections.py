@@ -118,3 +118,28 @@ def test_prediction_follows_adam():
 def test_what_does_not_fit_is_refused(method, own, words):
     with pytest.raises(ValueError, match=words):
         trained(mlp(), 3, vectors(6), method, **own)
+
+
+def test_gap_aware_steps_decay_less_where_decay_is_apart_from_the_gradient():
+    """AdamW by its formula, one update late."""
+    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
+    optimizer = torch.optim.AdamW([weight], lr=RATE, weight_decay=0.1)
+    gaps = GapAware()("pipedream", 1, optimizer)
+    versions, squares, mean, square = [1.0], 0.0, 0.0, 0.0
+    for m, gradient in enumerate(XS):
+        now, then = versions[m], versions[max(0, m - 1)]
+        penalty = 1.0
+        if m:
+            penalty += abs(now - then) / (RATE * (squares / (1 - 0.999**m)) ** 0.5 + 1e-8)
+        mean, square = (
+            b * old + (1 - b) * (gradient / penalty) ** power
+            for b, old, power in ((0.9, mean, 1), (0.999, square, 2))
+        )
+        root = (square / (1 - 0.999 ** (m + 1))) ** 0.5 + 1e-8
+        step = mean / (1 - 0.9 ** (m + 1)) / root + 0.1 * now / penalty
+        squares = 0.999 * squares + 0.001 * step**2
+        versions.append(now - RATE * step)
+        weight.grad = torch.tensor([gradient], dtype=torch.float64)
+        with gaps.step({"w": weight}, {"w": torch.tensor([then], dtype=torch.float64)}, m):
+            optimizer.step()
+        assert weight.item() == pytest.approx(versions[-1], rel=1e-9)
