@@ -1,10 +1,13 @@
 """The most ordinary call: a shuffled loader, a smaller last batch, class numbers, defaults."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import WeightedRandomSampler
 
+import alkit
 from tests.conformance.families import FAMILIES, N, accuracy, held, loader, net, rows
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -65,3 +68,17 @@ def test_the_caller_s_default_type_changes_no_bit(family):
             torch.set_default_dtype(torch.float32)
         found.append(record.model.state_dict())
     assert all(map(torch.equal, *(each.values() for each in found)))
+
+
+@held()
+def test_an_augmented_set_is_augmented_or_refused(family):
+    plain = alkit.datasets.load("digits").subset(train=60).train
+    found = []
+    for part in (plain, replace(plain, augment="weak")):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+        try:
+            found.append(family.fit(network, part, batch_size=20, lr=0.01).losses)
+        except ValueError as error:
+            found.append(str(error))
+    assert "augmented" in found[1] if isinstance(found[1], str) else not torch.equal(*found)

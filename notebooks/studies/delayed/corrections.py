@@ -4,27 +4,23 @@ Module k's forward of batch m saw v = max(0, m - d) updates, d = K - 1 - k; its 
 update m + 1. w^(j) are the weights after j updates.
 
     correction    what is another
-    predict       forward and backward at w^(v) - r u: where the optimiser is heading; u is SGD's
-                  momentum, or Adam's m / (sqrt(v) + eps), after update v, and r the rate times the
-                  updates v + 1 to m
+    predict       forward and backward at w^(v) + (m - v) (w^(v) - w^(v - 1)): the last step,
+                  repeated. At one rate that is SGD's momentum, or Adam's m / (sqrt(v) + eps)
     gap_aware     g / q, weight decay too, q = 1 + |w^(m) - w^(v)| / C an element: C is the highest
                   rate times the root of a running mean, of the squares of its steps a rate
 
 Sources: Chen et al. 2018 (SpecTrain; the backward has its weights, too); Barkai et al. 2019.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from alkit.delayed.stage import Correction, Leaves, Optimizer, Parameters, Weights
 
 FORGETS = 0.999
-ADAMS = (torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam)
 STASHED = ("pipedream", "ddg", "ddg_barrier")  # methods that keep old versions, and go on with them
 
 
@@ -35,52 +31,31 @@ def _check(kind: str, method: str) -> None:
 
 @dataclass(frozen=True)
 class Predict:
-    """Predict the weights that a gradient will be applied to, by the optimiser's direction."""
+    """Predict the weights that a gradient will be applied to: the last step, repeated."""
 
     def __call__(self, method: str, delay: int, optimizer: Optimizer) -> Correction:
-        """Return a module's state; a ValueError of an optimiser whose next step is not known."""
+        """Return a module's state."""
         _check(type(self).__name__, method)
-        for group in () if optimizer is None else optimizer.param_groups:
-            momentum = isinstance(optimizer, torch.optim.SGD) and group["momentum"]
-            if not momentum and not isinstance(optimizer, ADAMS):
-                said = "says nothing of its next step: give SGD with momentum=, Adam or its kin"
-                raise ValueError(f"{type(optimizer).__name__} {said}")
         return _Predicting()
 
 
 class _Predicting(Correction):
+    def __init__(self) -> None:
+        self.taken = dict[str, Tensor]()  # by the last step
+
     def leaves(self, leaves: Leaves, optimizer: Optimizer, missed: range) -> Leaves:
-        if optimizer is None or not len(missed):
-            return leaves
-        moves = _moves(optimizer, len(missed))
-        return {name: _moved(leaf, moves) for name, leaf in leaves.items()}
+        ahead = {name: len(missed) * step for name, step in self.taken.items()} if missed else {}
+        moved = {name: leaves[name].detach() + step for name, step in ahead.items()}
+        return {
+            **leaves,
+            **{n: w.requires_grad_(leaves[n].requires_grad) for n, w in moved.items()},
+        }
 
-
-def _moves(optimizer: torch.optim.Optimizer, steps: int) -> dict[int, Tensor]:
-    """Return how far parameters will move, by the address of their storage; some are not known."""
-    moves = {}
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            state = optimizer.state.get(parameter, {})
-            if not state:
-                continue  # before its first update nothing is known
-            buffer = state.get("momentum_buffer")
-            step = _adam(state, group) if buffer is None else buffer
-            moves[parameter.data_ptr()] = steps * group["lr"] * step
-    return moves
-
-
-def _adam(state: Mapping[str, Any], group: Mapping[str, Any]) -> Tensor:
-    beta1, beta2 = group["betas"]
-    count = float(state["step"])
-    mean = state["exp_avg"] / (1 - beta1**count)
-    return mean / ((state["exp_avg_sq"] / (1 - beta2**count)).sqrt() + group["eps"])
-
-
-def _moved(leaf: Tensor, moves: Mapping[int, Tensor]) -> Tensor:
-    if (move := moves.get(leaf.data_ptr())) is None:
-        return leaf
-    return (leaf.detach() - move).requires_grad_(leaf.requires_grad)
+    @contextmanager
+    def step(self, parameters: Parameters, then: Weights, batch: int) -> Iterator[None]:
+        before = {name: own.detach().clone() for name, own in parameters.items()}
+        yield
+        self.taken = {name: own.detach() - before[name] for name, own in parameters.items()}
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,26 @@
 """Flushed methods by their own orders and by given ones; what micro-batches may do beside these."""
 
+import hashlib
+from collections import deque
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 import alkit
+from alkit.delayed import schedule_for
 from alkit.delayed.methods import ORDERS
 from alkit.schedule.flushed import of_orders, one_f_one_b
-from alkit.schedule.torch_orders import to_csv
+from alkit.schedule.task import Task
+from alkit.schedule.torch_orders import to_csv, torch_order
+from alkit.schedule.validate import validate
 from tests.helpers import on_ranks
 from tests.make import labelled, tanh_blocks
-from tests.unit.delayed.nets import equal, mlp, outcome, trained, vectors
+from tests.unit.delayed.nets import bits, equal, mlp, outcome, trained, vectors
 
 SHARED = ("interleaved_1f1b", "looped_bfs", "zbv", "dualpipev")
 NEIGHBOURS = ("gpipe", "1f1b", "zero_bubble")
@@ -150,3 +158,61 @@ def test_a_batch_of_fewer_samples_than_micro_batches_is_a_step_of_its_own(method
     found = trained(made(), modules, batches, method, executor, micro=4)
     assert len(found.losses) == 3
     torch.testing.assert_close(outcome(found)[1:], outcome(plain)[1:], rtol=1e-4, atol=1e-6)
+
+
+# ---- orders of others
+
+
+def test_dualpipev_is_its_authors():
+    """The digest is of what their `step` computes, rank by rank, traced without tensors."""
+    found = hashlib.sha256()
+    for ranks in range(1, 9):
+        for micro in (2 * ranks, 2 * ranks + 1, 3 * ranks + 2, 5 * ranks + 3):
+            found.update(to_csv(torch_order("dualpipev", 2 * ranks, ranks, micro)).encode())
+    assert found.hexdigest()[:16] == "9d724d05206f2122"
+
+
+def petra(stages):
+    """A forward and a backward a tick, and no weights kept: twice the delay of PipeDream."""
+
+    def order(worker, batches):
+        flying = deque()
+        for batch in batches:
+            flying.append(batch)
+            yield Task("forward", worker, batch)
+            if len(flying) == 2 * (stages - worker) - 1:
+                yield from back(worker, flying.popleft())
+        for batch in flying:
+            yield from back(worker, batch)
+
+    def back(worker, batch):
+        return (Task(kind, worker, batch) for kind in ("backward", "update"))
+
+    made = schedule_for("pipedream", stages)
+    return replace(made, name="petra", order=order, staleness=2 * (stages - 1))
+
+
+@pytest.mark.parametrize("executor", ["single", "threads"])
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_petras_order_trains_with_gradients_twice_as_old(stages, executor, monkeypatch):
+    late = [2 * (stages - 1 - k) for k in range(stages)]
+    assert list(validate(petra(stages)).staleness) == late
+    monkeypatch.setattr("alkit.delayed.train.schedule_for", lambda *_, **__: petra(stages))
+    sgd, batches = partial(torch.optim.SGD, lr=0.1, momentum=0.9), vectors(12)
+    record = trained(tanh_blocks(stages - 1), stages, batches, "pipedream", executor, sgd)
+
+    net = nn.Sequential(*tanh_blocks(stages - 1))
+    optimizer, losses = sgd(net.parameters()), []
+    versions = [{name: own.detach().clone() for name, own in net.named_parameters()}]
+    for m, (x, y) in enumerate(batches):
+        seen = {name: versions[max(0, m - late[int(name[0])])][name] for name in versions[0]}
+        leaves = {name: own.clone().requires_grad_() for name, own in seen.items()}
+        losses.append(F.cross_entropy(functional_call(net, leaves, x), y))
+        gradients = torch.autograd.grad(losses[-1], [*leaves.values()])
+        for parameter, gradient in zip(net.parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+        versions.append({name: own.detach().clone() for name, own in net.named_parameters()})
+    assert equal(
+        [record.losses.flatten(), *bits(record.pipeline)], [torch.stack(losses), *net.parameters()]
+    )

@@ -105,7 +105,6 @@ REFUSED = [
     (fitted(samples=0), "samples is 0: it must be at least 1"),
     (lambda: aligned("sigma", (1, 2), LOOPS), r"sigma has 2 numbers and there are 3 .*conv_1"),
     (lambda: aligned("sigma", (0.1, -0.1, 0.1), LOOPS), "none may be negative"),
-    (lambda: dtp.network("simple_vgg", side=16), "pictures are too small for 5 pools"),
     (lambda: Block(HOOKED), "has hooks"),
     (lambda: Block(nn.ReLU(), switches=dtp.EXACT), "no feedback matches ReLU: take ELU"),
 ]

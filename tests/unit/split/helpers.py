@@ -1,6 +1,7 @@
 """Small networks and samples for split learning."""
 
 from collections import defaultdict
+from functools import partial
 from types import SimpleNamespace
 
 import torch

@@ -1,8 +1,12 @@
 """A device's row of batches: all samples once an epoch, in an order of its own, whatever is cut."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from alkit.base.seeds import generator_for
+from alkit.data.parts import Part
 from alkit.split.settings import Settings
 from alkit.split.stream import Stream, deal, round_count, round_steps, step_sizes, steps_an_epoch
 
@@ -65,3 +69,19 @@ def test_no_sample_has_two_owners_and_none_is_left_over():
     assert len(set(some.tolist())) == len(some) == 300
     with pytest.raises(ValueError, match="400 samples for each of 3 devices: there are 1000"):
         deal(1000, 3, 400)
+
+
+def test_pictures_are_augmented_by_device_and_step():
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (8, 1, 6, 6), generator=draw, dtype=torch.uint8)
+    part = Part(x, torch.arange(8), 8, mean=(0.5,), std=(0.2,), augment="weak")
+
+    def seen(step, device):
+        (own,) = Stream(part.x, part.y, settings(seed=3), device, part).step(step, 1)
+        return own
+
+    for step, device in ((0, 0), (1, 0), (0, 1)):
+        own = seen(step, device)
+        expected = part.images(x[own.y], generator_for(3, "augment", device, step))
+        assert torch.equal(own.x, expected)
+        assert not torch.equal(own.x, replace(part, augment="none").images(x[own.y]))
