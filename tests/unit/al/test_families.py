@@ -6,6 +6,7 @@ from torch import nn
 
 from alkit import to_al
 from alkit.al.bridges import pool
+from alkit.al.fit import of_numbers
 from studies.al.networks import lstm_al, resnet18_al, transformer, vgg_al
 
 
@@ -58,3 +59,13 @@ def test_a_bridge_is_not_narrow_where_blocks_are_nor_wider_than_its_code(channel
     widths = {m.out_channels for m in model[0].enc.b.modules() if isinstance(m, nn.Conv2d)}
     assert widths == {width}
     assert model[0].enc.b(torch.zeros(2, channels, 16, 16)).shape == (2, 128)
+
+
+def test_a_mean_over_positions_passes_over_padding():
+    x, mask = torch.tensor([[[1.0], [3.0], [9.0]]]), torch.tensor([[True, True, False]])
+    assert pool((x, mask)).tolist() == [[2.0]]
+
+
+def test_rows_of_two_shares_are_classes():
+    assert not of_numbers(torch.eye(2), nn.functional.mse_loss)
+    assert of_numbers(torch.eye(2) + 1, nn.functional.mse_loss)

@@ -11,6 +11,7 @@ from torch import nn
 import alkit
 from alkit.base.arguments import check_whole
 from alkit.base.files import locked, replacing
+from alkit.base.tree import near
 from tests.helpers import WIDTH, dense_model, made_batches
 
 X, Y = made_batches(1)[0]
@@ -77,3 +78,13 @@ def test_a_lock_ends_with_its_process_and_removes_what_killed_runs_left(tmp_path
             assert sorted(each.name for each in tmp_path.iterdir()) == kept
             with pytest.raises(Timeout, match="run.pt.lock"), locked(path):
                 pass
+
+
+@pytest.mark.parametrize(("kind", "share"), [(torch.float32, 1e-3), (torch.float16, 1e-2)])
+def test_near_is_within_the_rounding_of_a_type(kind, share):
+    inside, outside = (
+        torch.full((4,), 100 * (1 + each * share), dtype=kind) for each in (0.9, 1.2)
+    )
+    one = torch.full((4,), 100.0, dtype=kind)
+    assert near(one, inside)
+    assert not near(one, outside)
