@@ -34,7 +34,7 @@ notebooks: install
 	@$(PYTHON_IN_VENV) -m pytest notebooks --nbval-lax --nbval-current-env --nbval-cell-timeout 300 \
 	    --nbval-sanitize-with .ci/sanitize.cfg -n $(JOBS) --dist loadfile
 
-soak: install  ## the long tests: torchrun, task pages, programs, the simulated accelerator
+soak: install  ## the long tests: torchrun, task pages, the simulated accelerator
 	@$(PYTHON_IN_VENV) -m pytest tests -n $(JOBS) -m "soak or machines" && $(PYTHON_IN_VENV) .ci/soak.py --write
 
 flower:  ## fed and splitfed as a Flower app, in an environment of its own: the same weights

@@ -1,4 +1,4 @@
-"""Run the long tests of folders that changed since they last ran: machines, pages, programs.
+"""Run the long tests of folders that changed since they last ran: torchrun, pages, the simulated accelerator.
 
 python .ci/soak.py              runs those of changed folders
 python .ci/soak.py --write      notes in .ci/soaked, which is committed, that all have run
@@ -17,7 +17,7 @@ TESTS = {  # folder: the long tests that see a change in it
     "tests/sim": ["tests/unit/test_sim.py"],
     "tests/gpu": ["tests/unit/test_sim.py"],
     "alkit/engine": ["tests/unit/engine", "tests/unit/test_tasks.py"],
-    "alkit/split": ["tests/unit/split"],
+    "alkit/split": ["tests/unit/test_tasks.py", "tests/unit/engine"],
     "alkit/elastic": ["tests/conformance/test_kept.py"],
 }
 
