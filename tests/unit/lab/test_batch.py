@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from alkit.base import paths
+from alkit.command import contents, main
 from alkit.lab import batch, results
 from tests.unit.lab.helpers import BODY, write_notebook, write_preset
 
@@ -102,3 +103,20 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_the_command_tells_how_runs_ended(notebook, monkeypatch, capsys):
+    file = write_preset(notebook, "notebook: 10_x.ipynb\ngrid:\n  mode: [ok, raise]\n", "sweep")
+    states = iter([["done", "In [3]"], ["before", "done"], ["done"]])
+    ended = lambda jobs, *_, **__: [*zip(jobs, next(states), strict=True)]  # noqa: E731
+    monkeypatch.setattr(batch, "sweep", ended)
+    assert main(["sweep", str(file)]) == 1
+    assert capsys.readouterr().out == "1 done, 1 failed\n"
+    assert main(["sweep", str(file)]) == 0
+    assert main(["run", str(notebook), "--preset", "smoke"]) == 0
+    assert capsys.readouterr().out.endswith("10_x.ipynb\n")
+
+
+def test_the_list_is_the_index(capsys):
+    assert main(["list"]) == 0
+    assert all(each["title"] in capsys.readouterr().out for each in contents()[:1])
