@@ -40,6 +40,7 @@ def test_elastic_training_is_plain_training(task, switches):
     same(found, expected(task))
     assert list(found.history.frozen) == [0, 2, 3, 3]
     assert found.history.train_s.between(0, 600).all()
+    assert 0 < found.seconds < 600
 
 
 OTHER = [{"workers": 2, "freeze": "none"}, {"workers": 2, "clip": None, "optimizer": sgd}]
