@@ -38,6 +38,7 @@ def worst(net, beta, blocks=slice(None)):
         ("lenet", nn.Identity, {"add": True}, 0.5, 1e-10),
         ("simple_vgg", LEAKY, {}, 1e-4, 1e-6),
         ("simple_vgg", nn.ELU, EXACT, 1e-5, 1e-6),
+        ("simple_vgg", nn.Tanh, EXACT, 1e-5, 1e-6),
         ("lenet", nn.ELU, EXACT, 1e-5, 1e-6),
     ],
 )

@@ -69,6 +69,8 @@ def test_sizes_of_the_published_networks():
         assert sum(network.sizes()) == pytest.approx(total, abs=1e-9)
         assert network.sizes()[0] == pytest.approx(first, abs=1e-9)
     assert vit.sizes()[1:3] == pytest.approx([ATTENTION, MLP])
+    four = Network.from_blocks([nn.Linear(2, 2) for _ in range(4)], nn.functional.mse_loss)
+    assert four.layers == 2
     assert [vit.layer_of(unit) for unit in (0, 24, 25)] == [None, 11, None]
     assert large.sizes()[1:3] == pytest.approx([4.200448, 8.395776])
 
