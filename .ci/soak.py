@@ -1,4 +1,4 @@
-"""Run the long tests of folders that changed since they last ran: torchrun, pages, the simulated accelerator.
+"""Run the long tests of folders that changed since they last ran: torchrun, pages, the simulator.
 
 python .ci/soak.py              runs those of changed folders
 python .ci/soak.py --write      notes in .ci/soaked, which is committed, that all have run
