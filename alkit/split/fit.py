@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def _fit(model: Whole, plan: Plan) -> Record:
     if plan.on_ranks:
         settings, channels = agreed(settings, list(model), streams, plan.checkpoint)
         kind = partial(RankPairs, channels=channels)  # type: ignore[assignment]
-    optimizer: Any = partial(plan.optimizer, lr=settings.lr)  # type: ignore[misc]
+    optimizer = partial(cast("Any", plan.optimizer), lr=settings.lr)
     pairs = kind(list(model), settings, streams, optimizer, named)
     trainer, identity = Trainer(model, pairs, group), settings.plain()
     if (epochs := identity.pop("epochs")) != pairs.rounds:
