@@ -10,6 +10,7 @@ import io
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import repeat
 
 import torch
@@ -20,7 +21,7 @@ from flwr.simulation import run_simulation
 from torch import nn
 
 from alkit import split
-from alkit.split.half import Half, factory_of, state_of
+from alkit.split.half import Half, state_of
 from alkit.split.pairs import Pairs, average
 from alkit.split.stream import Stream, round_count, round_steps
 
@@ -28,6 +29,7 @@ METHOD, DEVICES = sys.argv[1] if len(sys.argv) > 1 else "splitfed", 2
 CUT = {"fed": 3, "splitfed": 1}[METHOD]  # units on a device
 ABOUT = {"method": METHOD, "devices": DEVICES, "units": 3, "epochs": 2, "batch": 16}
 SETTINGS = split.Settings(cuts=(CUT,), **ABOUT)
+OPTIMIZER = partial(torch.optim.SGD, lr=SETTINGS.lr, momentum=0.9)
 client, server, RESULT = ClientApp(), ServerApp(), dict[str, torch.Tensor]()
 
 
@@ -50,7 +52,7 @@ def device(message: Message, context: Context) -> Message:
     """Do one act of a device; what lives on from call to call lies in the context."""
     told, at = message.content["told"], int(context.node_config["partition-id"])
     stream, own = Stream(*samples(at), SETTINGS, at), {"seed": SETTINGS.seed, "device": at}
-    half = Half(network()[:CUT], factory_of(SETTINGS), is_last=METHOD == "fed", **own)
+    half = Half(network()[:CUT], OPTIMIZER, is_last=METHOD == "fed", **own)
     if "half" in context.state:
         kept = torch.load(io.BytesIO(context.state["half"]["bytes"]), weights_only=True)
         half.load(kept["weights"])
@@ -98,7 +100,7 @@ def ask(
 @server.main()
 def main(grid: Grid, context: Context) -> None:
     """Drive the rounds, and average what devices and their tails have trained."""
-    units, make = network(), factory_of(SETTINGS)
+    units, make = network(), OPTIMIZER
     own = {"first": CUT, "stage": 1, "is_last": True, "seed": SETTINGS.seed}
     state, pipes = state_of(nn.ModuleList(units)), range(DEVICES)
     while len(there := list(grid.get_node_ids())) < DEVICES:
@@ -133,7 +135,7 @@ def main(grid: Grid, context: Context) -> None:
 if __name__ == "__main__":
     run_simulation(server, client, num_supernodes=DEVICES)
     streams = [Stream(*samples(at), SETTINGS, at) for at in range(DEVICES)]
-    here = Pairs(network(), SETTINGS, streams, factory_of(SETTINGS))
+    here = Pairs(network(), SETTINGS, streams, OPTIMIZER)
     for number in range(here.rounds):
         here.round(number)
     apart = max(float((RESULT[name] - own).abs().max()) for name, own in here.state.items())
