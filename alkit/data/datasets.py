@@ -8,7 +8,6 @@ import gzip
 import io
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -100,14 +99,14 @@ def _images(name: str, halves: Iterable[Any], classes: Sequence[str], seed: int)
 
 def _digits(*, seed: int, size: int = 8) -> DataSet:
     """Scale pixels by mean and deviation of the training part."""
-    # the file alone: to import scikit-learn takes a second
-    file = distribution("scikit-learn").locate_file("sklearn/datasets/data/digits.csv.gz")
-    rows = torch.tensor(np.loadtxt(str(file), np.int64, delimiter=","))
-    x, y = rows[:, :-1].float().reshape(-1, 1, 8, 8) / 16.0, rows[:, -1]
+    from sklearn.datasets import load_digits
+
+    pixels, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(pixels).float().reshape(-1, 1, 8, 8) / 16.0, torch.tensor(labels)
     x = x if size == 8 else interpolate(x, (size, size), mode="bilinear")
-    parts = stratified_split(y, seed=seed)
-    x = (x - x[parts[0]].mean()) / x[parts[0]].std()
-    train, held, test = (Part(x[own], y[own], 10) for own in parts)
+    rows = stratified_split(y, seed=seed)
+    x = (x - x[rows[0]].mean()) / x[rows[0]].std()
+    train, held, test = (Part(x[own], y[own], 10) for own in rows)
     return DataSet("digits", train, held, test, 10, DIGITS)
 
 

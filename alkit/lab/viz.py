@@ -71,7 +71,7 @@ WORDS = {
 }
 WORDS |= {word: word.upper() for word in CAPITALS}
 TASKS = "forward backward update backward_input backward_weight send learn target".split()
-# the palettes pastel and colorblind of seaborn, whose import takes a second
+# the palettes of seaborn, pastel and colorblind: to import it takes a second
 PASTEL = "#a1c9f4 #ffb482 #8de5a1 #ff9f9b #d0bbff #debb9b #fab0e4 #cfcfcf".split()
 KINDS = dict(zip(TASKS, PASTEL, strict=True))
 PALETTE = "#0173b2 #de8f05 #029e73 #d55e00 #cc78bc #ca9161 #fbafe4 #949494 #ece133 #56b4e9".split()
