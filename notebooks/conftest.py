@@ -1,13 +1,21 @@
-"""How nbval runs the notebooks: patiently, and a cell that warns fails."""
+"""How nbval runs the notebooks: patiently, in warm kernels, and a cell that warns fails."""
 
 import re
 from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 import pytest
+from jupyter_client.provisioning import local_provisioner
+
+import kernels
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 BAR = re.compile(r"\d+%\||\d+(?:\.\d+)?\w* \[\d+:\d+")  # tqdm's, with and without a known end
+
+
+def pytest_configure() -> None:
+    if kernels.can_fork():
+        local_provisioner.launch_kernel = kernels.Kernel  # type: ignore[assignment]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
