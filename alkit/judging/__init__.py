@@ -162,10 +162,10 @@ class _Case:
                     end += p.numel()
             if end > first:
                 self.stages[k, ""] = slice(first, end)
-        if left:
-            raise ValueError(f"no stage has {', '.join(left.values())}: does anybody train it?")
-        named = {name: part for part, name in parts.items()}
-        self.modules = {k: named[names[k]] for k, _ in self.stages if names[k] in named}
+        if left or not self.own:
+            missing = ", ".join(left.values()) or "a parameter that learns"
+            raise ValueError(f"no stage has {missing}: does anybody train it?")
+        self.modules = {k: p for k, _ in self.stages for p, n in parts.items() if n == names[k]}
         self.bound = ROUNDING[self.state[next(iter(self.own))[1]].dtype]
 
     def left(self) -> dict[str, Tensor | None]:
