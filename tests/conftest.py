@@ -11,8 +11,8 @@ import torch
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# minutes each, and one process each: at the end the others would wait for them
-FIRST = ("test_sim.py", "test_tasks.py", "test_program.py", "test_restarts.py")
+# half a minute and more, and one process each: at the end the others would wait for them
+FIRST = ("test_sim.py", "test_tasks.py", "test_batch.py", "test_restarts.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
