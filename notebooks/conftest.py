@@ -13,9 +13,11 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 BAR = re.compile(r"\d+%\||\d+(?:\.\d+)?\w* \[\d+:\d+")  # tqdm's, with and without a known end
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     if kernels.can_fork():
-        local_provisioner.launch_kernel = kernels.Kernel  # type: ignore[assignment]
+        patch = pytest.MonkeyPatch()
+        patch.setattr(local_provisioner, "launch_kernel", kernels.Kernel)
+        config.add_cleanup(patch.undo)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

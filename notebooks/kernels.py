@@ -2,9 +2,9 @@
 
     worker of pytest -- starts --> server, imports torch once -- forks --> kernel of each notebook
 
-To import torch, with the compiler that its first optimiser loads, and scikit-learn takes some 4 s
-of a core; of the time of all notebooks this was a third. Whatever draws is left to the kernel,
-which says how before it is imported, and so are alkit and the notebook's own folder.
+A third of the time of all notebooks went on the same imports: torch, the compiler that its first
+optimiser loads, scikit-learn. A kernel still imports alkit, and matplotlib, whose backend it names
+before.
 """
 
 import multiprocessing
@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from multiprocessing.context import ForkServerProcess
 from typing import Any
 
 PRELOADED = ["torch._dynamo", "sklearn.datasets", "pandas", "ipykernel.kernelapp"]
@@ -24,37 +24,31 @@ def can_fork() -> bool:
     return sys.platform == "linux" and not any(map(os.path.exists, DRIVERS))
 
 
-class Kernel:
+class Kernel(ForkServerProcess):
     """A kernel's process, with as much of `subprocess.Popen` as jupyter_client uses."""
 
     stdin = stdout = stderr = None
 
-    def __init__(self, command: list[str], *, cwd: str, env: dict[str, str], **_: Any) -> None:
-        context: Any = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(PRELOADED)
-        arguments = command[-2:], str(cwd), env  # the last two: -f, and the connection file
-        self.process = context.Process(target=_serve, args=arguments)
-        self.process.start()
-        self.pid: int = self.process.pid
-        while os.getpgid(self.pid) != self.pid:  # until then a signal to its group would be for us
+    def __init__(self, command: list[str], *, cwd: Any = None, env: Any = None, **_: Any) -> None:
+        multiprocessing.get_context("forkserver").set_forkserver_preload(PRELOADED)
+        arguments = command[-2:]  # -f, and the connection file
+        where = cwd or os.getcwd(), dict(env or os.environ)
+        super().__init__(target=_serve, args=(arguments, *where))
+        self.start()
+        # it leads a group of its own soon; until then a signal to its group would be for us
+        while self.pid and os.getpgid(self.pid) != self.pid:
             time.sleep(0.01)
 
     def poll(self) -> int | None:
-        return self.process.exitcode
+        return self.exitcode
 
-    def wait(self) -> int:
-        self.process.join()
-        return self.process.exitcode
+    def wait(self) -> int | None:
+        self.join()
+        return self.exitcode
 
     def send_signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
+        if self.pid and self.exitcode is None:
             os.kill(self.pid, number)
-
-    def terminate(self) -> None:
-        self.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
 
 
 def _serve(arguments: list[str], cwd: str, env: dict[str, str]) -> None:
