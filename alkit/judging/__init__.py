@@ -12,7 +12,6 @@ What no factors explain is computed again with other weights, modes, precisions 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -162,9 +161,10 @@ class _Case:
                     end += p.numel()
             if end > first:
                 self.stages[k, ""] = slice(first, end)
-        if left or not self.own:
-            missing = ", ".join(left.values()) or "a parameter that learns"
-            raise ValueError(f"no stage has {missing}: does anybody train it?")
+        if left:
+            raise ValueError(f"no stage has {', '.join(left.values())}: does anybody train it?")
+        if not self.own:
+            raise ValueError("there is nothing to judge: no parameter has requires_grad")
         self.modules = {k: p for k, _ in self.stages for p, n in parts.items() if n == names[k]}
         self.bound = ROUNDING[self.state[next(iter(self.own))[1]].dtype]
 
@@ -192,7 +192,8 @@ class _Case:
             own = [[t for t in tree.tensors(out) if t.requires_grad] for out in outs]
             ends = [[t.detach().requires_grad_() for t in each] for each in own]
             joined = map(torch.cat, zip(*ends, strict=True))
-            whole = tree.map_tensors(partial(_next, joined), outs[0])
+            take = lambda t, own=joined: next(own) if t.requires_grad else t  # noqa: E731
+            whole = tree.map_tensors(take, outs[0])
             loss = self.loss(whole, tree.joined([*ys[shift:], *ys[:shift]])) / len(self.batches)
             for each, end in zip(own, ends, strict=True):
                 above = torch.autograd.grad(loss, end, retain_graph=True, materialize_grads=True)
@@ -261,10 +262,6 @@ class _Case:
         for shift in range(1, len(self.batches[0][0])):
             said = f"labels are of the micro-batch {shift} later"
             yield "other", said, last, self.columns(shift=shift)
-
-
-def _next(joined: Iterator[Tensor], tensor: Tensor) -> Tensor:
-    return next(joined) if tensor.requires_grad else tensor
 
 
 def _named(found: Mapping[Place, Tensor]) -> Verdict:
