@@ -23,7 +23,8 @@ def report(table: pd.DataFrame, said: str) -> str:
     changed = [name for name in table.index if ROWS[name].changed]
     marks = dict(zip(changed, "abcdefghij", strict=False))
     head = f"{'':18} {'accuracy, %':13} {'waits removed':26} {'4 devices':>9} {'memory':>7}"
-    lines = [f"{said}, {int(table.n.max())} seeds", head]
+    seeds = int(table.n.max())
+    lines = [f"{said}, {seeds} seed{'s' * (seeds > 1)}", head]
     lines += [_line(table, name, marks.get(name, "")) for name in table.index]
     lines += [FACTORS]
     lines += [f"{mark}  {ROWS[name].changed}" for name, mark in marks.items()]
